@@ -1,0 +1,3 @@
+#include "cpu/simd_avx512.h"
+
+#include "cpu/hc_collapse_simd.h"

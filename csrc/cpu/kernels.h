@@ -1,0 +1,31 @@
+#ifndef GATEMIX_CPU_KERNELS_H
+#define GATEMIX_CPU_KERNELS_H
+
+#include <stdint.h>
+
+#include "ops/problem.h"
+
+/* A kernel computes the items [begin, end) of a problem, which points to the operator's gm_*_problem. Items are
+ * independent: any split gives the same bits. They are tokens (rows), but for the gate:
+ *   gated_mla_gemv  rows of the weight
+ *   gated_mla_gemm  tiles of GM_GEMM_TILE_M x GM_GEMM_TILE_N outputs, those of the same columns next to each other */
+typedef void gm_cpu_kernel(const void *problem, int64_t begin, int64_t end);
+
+enum {
+  GM_GEMV_MAX_ROWS = 8, /* rows of x up to which the weight is streamed once and not packed */
+  GM_GEMM_TILE_M = 64,
+  GM_GEMM_TILE_N = 128, /* divides the granule of the gate width, so that no tile is cut along n */
+  GM_MAX_STREAMS = 8
+};
+
+#define GM_DECLARE_TWINS(kernel) gm_cpu_kernel kernel##_portable, kernel##_avx2, kernel##_avx512
+
+GM_DECLARE_TWINS(gm_gated_mla_gemv);
+GM_DECLARE_TWINS(gm_gated_mla_gemm);
+GM_DECLARE_TWINS(gm_rms_norm);
+GM_DECLARE_TWINS(gm_hc_collapse);
+GM_DECLARE_TWINS(gm_hc_head);
+GM_DECLARE_TWINS(gm_mhc_pre_mix);
+GM_DECLARE_TWINS(gm_mhc_post_collapse_rms_norm);
+
+#endif
