@@ -142,39 +142,39 @@ enum { GM_GATING_NONE = 0, GM_GATING_ELEMENTWISE = 1, GM_GATING_HEADWISE = 2 };
 /** Why a layer can't use gm_gated_mla, in the order in which it is checked. */
 enum {
   GM_GATE_SUPPORTED = 0,
-  GM_GATE_NOT_ENABLED = 1,      /**< the caller has not enabled it */
-  GM_GATE_NO_GATE = 2,          /**< this layer has no output gate */
-  GM_GATE_NOT_BUILT = 3,        /**< the library was built without a usable backend */
-  GM_GATE_BACKEND = 4,          /**< no such backend here */
-  GM_GATE_CAPABILITY = 5,       /**< no kernel for this compute capability */
-  GM_GATE_GATING_TYPE = 6,      /**< the gate is not elementwise */
-  GM_GATE_WEIGHT_DTYPE = 7,     /**< the gate's weight is not bf16 */
-  GM_GATE_WIDTH = 8,            /**< the gate's width is not a multiple of 256 */
-  GM_GATE_NOT_CONTIGUOUS = 9,   /**< an operand is not contiguous */
+  GM_GATE_NOT_ENABLED = 1,    /**< the caller has not enabled it */
+  GM_GATE_NO_GATE = 2,        /**< this layer has no output gate */
+  GM_GATE_NOT_BUILT = 3,      /**< the library was built without a usable backend */
+  GM_GATE_BACKEND = 4,        /**< no such backend here */
+  GM_GATE_CAPABILITY = 5,     /**< no kernel for this compute capability */
+  GM_GATE_GATING_TYPE = 6,    /**< the gate is not elementwise */
+  GM_GATE_WEIGHT_DTYPE = 7,   /**< the gate's weight is not bf16 */
+  GM_GATE_WIDTH = 8,          /**< the gate's width is not a multiple of 256 */
+  GM_GATE_NOT_CONTIGUOUS = 9, /**< an operand is not contiguous */
   GM_GATE_REASON_COUNT = 10
 };
 
 /** What the support check looks at. Truth values are 0 or 1. */
 typedef struct gm_gate_facts {
-  size_t struct_size;         /**< sizeof(gm_gate_facts) */
-  int32_t enabled;            /**< see gm_gate_enabled() */
-  int32_t has_gate;           /**< the layer has an output gate */
-  int32_t backend_usable;     /**< gm_backend_status() is GM_OK */
-  int32_t backend;            /**< GM_BACKEND_*; anything else is refused */
-  int32_t capability;         /**< CUDA compute capability, 10 * major + minor; 0 = unknown. CPU: ignored */
-  int32_t gating_type;        /**< GM_GATING_* */
-  int32_t weight_dtype;       /**< GM_BF16, ...; 0 = some other type */
-  int32_t x_contiguous;       /**< x is contiguous */
-  int32_t weight_contiguous;  /**< weight is contiguous */
-  int32_t attn_contiguous;    /**< attn is contiguous */
-  int64_t gate_width;         /**< rows of the weight */
+  size_t struct_size;        /**< sizeof(gm_gate_facts) */
+  int32_t enabled;           /**< see gm_gate_enabled() */
+  int32_t has_gate;          /**< the layer has an output gate */
+  int32_t backend_usable;    /**< gm_backend_status() is GM_OK */
+  int32_t backend;           /**< GM_BACKEND_*; anything else is refused */
+  int32_t capability;        /**< CUDA compute capability, 10 * major + minor; 0 = unknown. CPU: ignored */
+  int32_t gating_type;       /**< GM_GATING_* */
+  int32_t weight_dtype;      /**< GM_BF16, ...; 0 = some other type */
+  int32_t x_contiguous;      /**< x is contiguous */
+  int32_t weight_contiguous; /**< weight is contiguous */
+  int32_t attn_contiguous;   /**< attn is contiguous */
+  int64_t gate_width;        /**< rows of the weight */
 } gm_gate_facts;
 
 /** One reason with its sentence. */
 typedef struct gm_gate_verdict {
-  int32_t supported;  /**< 1 = gm_gated_mla can serve this layer */
-  int32_t reason;     /**< GM_GATE_* */
-  char message[192];  /**< a sentence with the offending value; "" when supported */
+  int32_t supported; /**< 1 = gm_gated_mla can serve this layer */
+  int32_t reason;    /**< GM_GATE_* */
+  char message[192]; /**< a sentence with the offending value; "" when supported */
 } gm_gate_verdict;
 
 /** The caller's default, unless the environment variable GATEMIX_ENABLE says 1 or 0. */

@@ -87,8 +87,9 @@ gm_status gm_check_tensor(const gm_tensor *tensor, const char *name, int dtypes,
   }
   int64_t first, last;
   if (!countable(tensor) || !extent(tensor, &first, &last)) {
-    return gm_fail(GM_ERROR_SHAPE, "%s.shape[0] = %" PRId64 ", ... is too large: a tensor must span less than 2^63 bytes",
-                   name, tensor->shape[0]);
+    return gm_fail(GM_ERROR_SHAPE,
+                   "%s.shape[0] = %" PRId64 ", ... is too large: a tensor must span less than 2^63 bytes", name,
+                   tensor->shape[0]);
   }
   if (tensor->data == NULL) {
     return gm_fail(GM_ERROR_NULL_POINTER, "%s.data is NULL, but the tensor is not empty", name);
@@ -100,7 +101,8 @@ gm_status gm_check_tensor(const gm_tensor *tensor, const char *name, int dtypes,
   return GM_OK;
 }
 
-gm_status gm_check_same_dtype(const gm_tensor *tensor, const char *name, const gm_tensor *other, const char *other_name) {
+gm_status gm_check_same_dtype(const gm_tensor *tensor, const char *name, const gm_tensor *other,
+                              const char *other_name) {
   if (tensor->dtype != other->dtype) {
     return gm_fail(GM_ERROR_DTYPE, "%s.dtype = %" PRId32 " (%s) must be %s, as %s.dtype", name, tensor->dtype,
                    dtype_name(tensor->dtype), dtype_name(other->dtype), other_name);
@@ -161,7 +163,8 @@ static bool meet(const gm_tensor *a, const gm_tensor *b) {
   return a_low < b_low ? b_low - a_low < a_bytes : a_low - b_low < b_bytes;
 }
 
-gm_status gm_check_disjoint(const gm_tensor *out, const char *out_name, const gm_tensor *other, const char *other_name) {
+gm_status gm_check_disjoint(const gm_tensor *out, const char *out_name, const gm_tensor *other,
+                            const char *other_name) {
   if (meet(out, other)) {
     return gm_fail(GM_ERROR_OVERLAP, "%s.data = %p overlaps %s.data = %p: they must not share memory", out_name,
                    out->data, other_name, other->data);
@@ -169,14 +172,16 @@ gm_status gm_check_disjoint(const gm_tensor *out, const char *out_name, const gm
   return GM_OK;
 }
 
-gm_status gm_check_in_place(const gm_tensor *out, const char *out_name, const gm_tensor *other, const char *other_name) {
+gm_status gm_check_in_place(const gm_tensor *out, const char *out_name, const gm_tensor *other,
+                            const char *other_name) {
   bool same = out->data == other->data;
   for (int32_t i = 0; i < out->rank; ++i) {
     same = same && (out->shape[i] <= 1 || out->stride[i] == other->stride[i]);
   }
   if (!same && meet(out, other)) {
-    return gm_fail(GM_ERROR_OVERLAP, "%s.data = %p overlaps %s.data = %p: they must be the same tensor or not share memory",
-                   out_name, out->data, other_name, other->data);
+    return gm_fail(GM_ERROR_OVERLAP,
+                   "%s.data = %p overlaps %s.data = %p: they must be the same tensor or not share memory", out_name,
+                   out->data, other_name, other->data);
   }
   return GM_OK;
 }

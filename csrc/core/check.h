@@ -22,7 +22,8 @@ gm_status gm_check_exec(const gm_exec *exec);
 gm_status gm_check_tensor(const gm_tensor *tensor, const char *name, int dtypes, int32_t min_rank, int32_t max_rank);
 
 /* Same element type as another tensor. */
-gm_status gm_check_same_dtype(const gm_tensor *tensor, const char *name, const gm_tensor *other, const char *other_name);
+gm_status gm_check_same_dtype(const gm_tensor *tensor, const char *name, const gm_tensor *other,
+                              const char *other_name);
 
 /* shape[axis] == expected; `why` names where the expectation comes from. */
 gm_status gm_check_dim(const gm_tensor *tensor, const char *name, int axis, int64_t expected, const char *why);

@@ -13,12 +13,12 @@ gm_status gm_fail(gm_status status, const char *format, ...) __attribute__((form
 /* Sets this thread's gm_last_kernel() and returns GM_OK. name lives for ever. */
 gm_status gm_succeed(const char *name);
 
-#define GM_TRY(call)                            \
-  do {                                          \
-    const gm_status gm_try_status = (call);     \
-    if (gm_try_status != GM_OK) {               \
-      return gm_try_status;                     \
-    }                                           \
+#define GM_TRY(call)                        \
+  do {                                      \
+    const gm_status gm_try_status = (call); \
+    if (gm_try_status != GM_OK) {           \
+      return gm_try_status;                 \
+    }                                       \
   } while (0)
 
 #ifdef __cplusplus

@@ -69,7 +69,8 @@ static void explain(int32_t reason, const gm_gate_facts *facts, char *text, size
     break;
   case GM_GATE_NO_GATE: snprintf(text, size, "gated MLA is off: has_gate = 0, the layer has no output gate"); break;
   case GM_GATE_NOT_BUILT:
-    snprintf(text, size, "gated MLA is off: backend_usable = 0, backend %" PRId32 " is not in this build or has no device",
+    snprintf(text, size,
+             "gated MLA is off: backend_usable = 0, backend %" PRId32 " is not in this build or has no device",
              facts->backend);
     break;
   case GM_GATE_BACKEND:
@@ -108,7 +109,9 @@ gm_status gm_gated_mla_support_all(const gm_gate_facts *facts, gm_gate_verdict *
                                    size_t *count) {
   if (facts == NULL || count == NULL || (verdicts == NULL && capacity > 0)) {
     return gm_fail(GM_ERROR_NULL_POINTER, "%s is NULL, but required",
-                   facts == NULL ? "facts" : count == NULL ? "count" : "verdicts");
+                   facts == NULL   ? "facts"
+                   : count == NULL ? "count"
+                                   : "verdicts");
   }
   if (facts->struct_size != sizeof *facts) {
     return gm_fail(GM_ERROR_INVALID_VALUE, "facts.struct_size = %zu must be sizeof(gm_gate_facts) = %zu",

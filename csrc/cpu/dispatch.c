@@ -62,13 +62,15 @@ static isa best_isa(void) {
   return (isa)value;
 }
 
-#define TWINS(kernel) {kernel##_portable, kernel##_avx2, kernel##_avx512}
+#define TWINS(kernel) \
+  { kernel##_portable, kernel##_avx2, kernel##_avx512 }
 
 #else
 
 static isa best_isa(void) { return kPortable; }
 
-#define TWINS(kernel) {kernel##_portable, NULL, NULL}
+#define TWINS(kernel) \
+  { kernel##_portable, NULL, NULL }
 
 #endif
 
@@ -89,8 +91,10 @@ typedef struct kernel {
   const char *names[kIsaCount];
 } kernel;
 
-#define KERNEL(function, op, variant) \
-  {TWINS(function), {op "/cpu/portable" variant, op "/cpu/avx2" variant, op "/cpu/avx512" variant}}
+#define KERNEL(function, op, variant)                                                                 \
+  {                                                                                                   \
+    TWINS(function), { op "/cpu/portable" variant, op "/cpu/avx2" variant, op "/cpu/avx512" variant } \
+  }
 
 static const kernel gated_mla_gemv = KERNEL(gm_gated_mla_gemv, "gated_mla", "/gemv");
 static const kernel gated_mla_gemm = KERNEL(gm_gated_mla_gemm, "gated_mla", "/gemm");

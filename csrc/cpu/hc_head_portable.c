@@ -7,17 +7,23 @@ static float rsqrt_mean_square(const uint16_t *x, int64_t count, float eps) {
     const float v = gm_from_bf16(x[j]);
     lane[j % kSumLanes] += v * v;
   }
-  return 1.0f / sqrtf(gm_sum_lanes(lane) / (float)count + eps);
+  return gm_rsqrt(gm_sum_lanes(lane) / (float)count + eps);
 }
 
+/* Long fp32 sums are taken in blocks: a gate that is off by a few ulps shows where the collapse cancels. */
 static float project(const uint16_t *x, const float *fn, int64_t count, float r, int32_t mode) {
-  float lane[kSumLanes] = {0};
-  for (int64_t j = 0; j < count; ++j) {
-    const float v = gm_from_bf16(x[j]);
-    const float normed = mode == GM_HEAD_ROUNDED ? gm_from_bf16(gm_to_bf16(v * r)) : v;
-    lane[j % kSumLanes] += normed * fn[j];
+  enum { kBlock = 1024 };
+  float sum = 0.0f;
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t end = begin + kBlock < count ? begin + kBlock : count;
+    float lane[kSumLanes] = {0};
+    for (int64_t j = begin; j < end; ++j) {
+      const float v = gm_from_bf16(x[j]);
+      const float normed = mode == GM_HEAD_ROUNDED ? gm_from_bf16(gm_to_bf16(v * r)) : v;
+      lane[j % kSumLanes] += normed * fn[j];
+    }
+    sum += gm_sum_lanes(lane);
   }
-  const float sum = gm_sum_lanes(lane);
   return mode == GM_HEAD_ROUNDED ? sum : sum * r;
 }
 

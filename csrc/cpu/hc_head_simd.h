@@ -10,11 +10,12 @@ enum { kTokens = kRegisters / 8, kStreams = 4 }; /* kTokens * kStreams sums stay
 GM_INLINE float rsqrt_mean_square(const uint16_t *x, int64_t count, float eps) {
   vf even = vf_zero(), odd = vf_zero();
   for (int64_t j = 0; j < count; j += 2 * kLanes) {
-    const vf_pair v = count - j < 2 * kLanes ? vf_load_bf16_pair(x + j, count - j) : vf_load_bf16_pair(x + j, 2 * kLanes);
+    const vf_pair v =
+        count - j < 2 * kLanes ? vf_load_bf16_pair(x + j, count - j) : vf_load_bf16_pair(x + j, 2 * kLanes);
     even = vf_fma(v.even, v.even, even);
     odd = vf_fma(v.odd, v.odd, odd);
   }
-  return 1.0f / sqrtf(vf_sum(vf_add(even, odd)) / (float)count + eps);
+  return gm_rsqrt(vf_sum(vf_add(even, odd)) / (float)count + eps);
 }
 
 GM_INLINE void project_vector(const uint16_t *x, const float *fn, int64_t row, const vf *r, int64_t count, int tokens,
@@ -37,28 +38,51 @@ GM_INLINE void project_vector(const uint16_t *x, const float *fn, int64_t row, c
   }
 }
 
-/* mix[t][i] for `streams` rows of fn. */
-GM_INLINE void project(const uint16_t *x, const float *fn, int64_t row, const float *r, int tokens, int streams,
-                       int32_t mode, float mix[kTokens][kStreams]) {
-  vf sum[kTokens][kStreams], scale[kTokens];
+/* mix[t][i] += the part of the projection that lies in [begin, end), for `streams` rows of fn. */
+GM_INLINE void project_block(const uint16_t *x, const float *fn, int64_t row, const vf *r, int64_t begin, int64_t end,
+                             int tokens, int streams, int32_t mode, float mix[kTokens][kStreams]) {
+  vf sum[kTokens][kStreams];
   GM_UNROLL
   for (int t = 0; t < tokens; ++t) {
-    scale[t] = vf_set1(r[t]);
     GM_UNROLL
     for (int i = 0; i < streams; ++i) {
       sum[t][i] = vf_zero();
     }
   }
-  int64_t j = 0;
-  for (; j + kLanes <= row; j += kLanes) {
-    project_vector(x + j, fn + j, row, scale, kLanes, tokens, streams, mode, sum);
+  int64_t j = begin;
+  for (; j + kLanes <= end; j += kLanes) {
+    project_vector(x + j, fn + j, row, r, kLanes, tokens, streams, mode, sum);
   }
-  if (j < row) {
-    project_vector(x + j, fn + j, row, scale, row - j, tokens, streams, mode, sum);
+  if (j < end) {
+    project_vector(x + j, fn + j, row, r, end - j, tokens, streams, mode, sum);
   }
+  GM_UNROLL
   for (int t = 0; t < tokens; ++t) {
+    GM_UNROLL
     for (int i = 0; i < streams; ++i) {
-      mix[t][i] = mode == GM_HEAD_ROUNDED ? vf_sum(sum[t][i]) : vf_sum(sum[t][i]) * r[t];
+      mix[t][i] += vf_sum(sum[t][i]);
+    }
+  }
+}
+
+/* Long fp32 sums are taken in blocks: a gate that is off by a few ulps shows where the collapse cancels. */
+GM_INLINE void project(const uint16_t *x, const float *fn, int64_t row, const float *r, int tokens, int streams,
+                       int32_t mode, float mix[kTokens][kStreams]) {
+  enum { kBlock = 64 * kLanes };
+  vf scale[kTokens];
+  for (int t = 0; t < tokens; ++t) {
+    scale[t] = vf_set1(r[t]);
+    for (int i = 0; i < streams; ++i) {
+      mix[t][i] = 0.0f;
+    }
+  }
+  for (int64_t begin = 0; begin < row; begin += kBlock) {
+    const int64_t end = row - begin < kBlock ? row : begin + kBlock;
+    project_block(x, fn, row, scale, begin, end, tokens, streams, mode, mix);
+  }
+  for (int t = 0; t < tokens && mode == GM_HEAD_FP32; ++t) {
+    for (int i = 0; i < streams; ++i) {
+      mix[t][i] *= r[t];
     }
   }
 }

@@ -33,7 +33,7 @@ void gm_mhc_post_collapse_rms_norm_portable(const void *problem, int64_t begin, 
       y[h] = gm_to_bf16(v); /* exact: v is a bf16 value */
       lane[h % kSumLanes] += v * v;
     }
-    const float r = 1.0f / sqrtf(gm_sum_lanes(lane) * p->inv_hidden + p->norm_eps);
+    const float r = gm_rsqrt(gm_sum_lanes(lane) * p->inv_hidden + p->norm_eps);
     for (int64_t h = 0; h < p->hidden; ++h) {
       y[h] = gm_to_bf16(gm_from_bf16(y[h]) * r * gm_from_bf16(p->norm_weight[h]));
     }

@@ -63,7 +63,7 @@ GM_INLINE void tokens(const gm_mhc_post_collapse_rms_norm_problem *p, int64_t be
     if (h < H) {
       sum = post_collapse(residual + h, x + h, residual_out + h, y + h, H, &c, sum, H - h, n);
     }
-    const vf r = vf_set1(1.0f / sqrtf(vf_sum(sum) * p->inv_hidden + p->norm_eps));
+    const vf r = vf_set1(gm_rsqrt(vf_sum(sum) * p->inv_hidden + p->norm_eps));
     for (h = 0; h + kLanes <= H; h += kLanes) {
       normalise(y + h, p->norm_weight + h, r, kLanes);
     }

@@ -8,7 +8,7 @@ void gm_mhc_pre_mix_portable(const void *problem, int64_t begin, int64_t end) {
     for (int64_t s = 0; s < p->slices; ++s) {
       square_sum += p->sqrsum[s * p->sqrsum_stride[0] + t * p->sqrsum_stride[1]];
     }
-    const float r = 1.0f / sqrtf(square_sum * p->inv_hidden + p->rms_eps);
+    const float r = gm_rsqrt(square_sum * p->inv_hidden + p->rms_eps);
     for (int64_t j = 0; j < p->streams; ++j) {
       float mix = 0.0f;
       for (int64_t s = 0; s < p->slices; ++s) {

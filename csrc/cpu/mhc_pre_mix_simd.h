@@ -1,6 +1,7 @@
 /* Vector twin of mhc_pre_mix_portable.c; include simd_<isa>.h before. A block is kLanes tokens, whose gates are then
  * n vectors in the order of the output. */
 #include "cpu/kernels.h"
+#include "cpu/scalar.h"
 #include "cpu/simd_math.h"
 
 GM_INLINE void square_sums(const gm_mhc_pre_mix_problem *p, int64_t t, int64_t count, float *sums) {
@@ -27,13 +28,13 @@ GM_INLINE void mixes(const gm_mhc_pre_mix_problem *p, int64_t t, int64_t count, 
 }
 
 GM_INLINE void block(const gm_mhc_pre_mix_problem *p, int64_t t, int64_t count, int n) {
-  float sums[kLanes] = {0}, r[kLanes], mix[kLanes * GM_MAX_STREAMS] = {0}, row_r[kLanes * GM_MAX_STREAMS],
-                    base[kLanes];
+  float sums[kLanes] = {0}, base[kLanes], mix[kLanes * GM_MAX_STREAMS] = {0}, r[kLanes * GM_MAX_STREAMS];
   square_sums(p, t, count, sums);
-  const vf mean = vf_add(vf_mul(vf_load(sums, kLanes), vf_set1(p->inv_hidden)), vf_set1(p->rms_eps));
-  vf_store(r, vf_div(vf_set1(1.0f), vf_sqrt(mean)), kLanes);
-  for (int i = 0; i < kLanes * n; ++i) {
-    row_r[i] = r[i / n];
+  for (int l = 0; l < kLanes; ++l) {
+    const float token_r = gm_rsqrt(sums[l] * p->inv_hidden + p->rms_eps);
+    for (int j = 0; j < n; ++j) {
+      r[l * n + j] = token_r;
+    }
   }
   for (int i = 0; i < kLanes; ++i) {
     base[i] = p->base[i % n];
@@ -44,7 +45,7 @@ GM_INLINE void block(const gm_mhc_pre_mix_problem *p, int64_t t, int64_t count, 
     mixes(p, t, count, n, 0, mix);
   }
   for (int64_t i = 0; i < count * n; i += kLanes) {
-    const vf scaled = vf_mul(vf_mul(vf_load(mix + i, kLanes), vf_load(row_r + i, kLanes)), vf_set1(p->scale[0]));
+    const vf scaled = vf_mul(vf_mul(vf_load(mix + i, kLanes), vf_load(r + i, kLanes)), vf_set1(p->scale[0]));
     const vf gate = vf_sigmoid(vf_add(scaled, vf_load(base, kLanes)));
     const int64_t left = count * n - i;
     vf_store(p->out + t * n + i, vf_add(gate, vf_set1(p->hc_pre_eps)), left < kLanes ? left : kLanes);

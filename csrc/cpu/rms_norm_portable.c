@@ -26,7 +26,7 @@ void gm_rms_norm_portable(const void *problem, int64_t begin, int64_t end) {
       const float x = load(p->x, in + i, p->dtype);
       lane[i % kSumLanes] += x * x;
     }
-    const float r = 1.0f / sqrtf(gm_sum_lanes(lane) / (float)p->width + p->eps);
+    const float r = gm_rsqrt(gm_sum_lanes(lane) / (float)p->width + p->eps);
     for (int64_t i = 0; i < p->width; ++i) {
       const float y = load(p->x, in + i, p->dtype) * r;
       store(p->out, out + i, p->dtype, p->weight == NULL ? y : y * load(p->weight, i, p->dtype));

@@ -50,7 +50,7 @@ GM_INLINE void rows(const gm_rms_norm_problem *p, int64_t begin, int64_t end, in
   for (int64_t row = begin; row < end; ++row) {
     const char *x = (const char *)p->x + row * p->row_stride * size;
     char *out = (char *)p->out + row * p->width * size;
-    const vf r = vf_set1(1.0f / sqrtf(sum_of_squares(x, p->width, dtype) / (float)p->width + p->eps));
+    const vf r = vf_set1(gm_rsqrt(sum_of_squares(x, p->width, dtype) / (float)p->width + p->eps));
     int64_t i = 0;
     for (; i + kLanes <= p->width; i += kLanes) {
       scale_vector(p, x, out, r, i, kLanes, dtype);

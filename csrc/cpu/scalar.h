@@ -59,6 +59,9 @@ static inline uint16_t gm_to_f16(float value) {
   return (uint16_t)(sign | ((magnitude - ((127u - 15u) << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13));
 }
 
+/* 1 / sqrt(v), correctly rounded (but for double rounding): an ulp of it moves every element of a row. */
+static inline float gm_rsqrt(float v) { return (float)(1.0 / sqrt((double)v)); }
+
 /* 1 / (1 + exp(-z)) with small relative error for every z: exp never sees a positive argument, so it can't overflow,
  * and a very negative z gives exp(z) itself. NaN in, NaN out. */
 static inline float gm_sigmoid(float z) {

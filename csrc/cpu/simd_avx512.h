@@ -18,7 +18,6 @@ static inline vf vf_zero(void) { return _mm512_setzero_ps(); }
 static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 static inline vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
-static inline vf vf_sqrt(vf a) { return _mm512_sqrt_ps(a); }
 static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 static inline vf vf_abs(vf a) { return _mm512_abs_ps(a); }
 
@@ -77,9 +76,8 @@ typedef struct vf_pair {
 } vf_pair;
 
 static inline vf_pair vf_load_bf16_pair(const uint16_t *p, int64_t count) {
-  const __m512i a = count == 2 * kLanes
-                        ? _mm512_loadu_si512(p)
-                        : _mm512_maskz_loadu_epi16((__mmask32)((UINT64_C(1) << count) - 1), p);
+  const __m512i a = count == 2 * kLanes ? _mm512_loadu_si512(p)
+                                        : _mm512_maskz_loadu_epi16((__mmask32)((UINT64_C(1) << count) - 1), p);
   const vf_pair pair = {_mm512_castsi512_ps(_mm512_slli_epi32(a, 16)),
                         _mm512_castsi512_ps(_mm512_and_si512(a, _mm512_set1_epi32((int)0xffff0000)))};
   return pair;

@@ -7,13 +7,13 @@ namespace {
 // Present in every architecture of this build, so its attributes tell whether a device can run any of them.
 __global__ void probe() {}
 
-}  // namespace
+} // namespace
 
 extern "C" gm_status gm_cuda_status(int32_t device) {
   int count = 0;
   cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
-    (void)cudaGetLastError();  // ours: leave none behind
+    (void)cudaGetLastError(); // ours: leave none behind
     return gm_fail(GM_ERROR_BACKEND, "backend = 2 (CUDA), device = %d: %s", device, cudaGetErrorString(error));
   }
   if (device < 0 || device >= count) {

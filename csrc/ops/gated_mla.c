@@ -13,7 +13,8 @@ static gm_status check(const gm_tensor *x, const gm_tensor *weight, const gm_ten
   GM_TRY(gm_check_dim_at_least(x, "x", 1, 1, "the length of the dot products"));
   GM_TRY(gm_check_dim(weight, "weight", 1, x->shape[1], "as x.shape[1]"));
   if (weight->shape[0] % kWidthMultiple != 0) {
-    return gm_fail(GM_ERROR_SHAPE, "weight.shape[0] = %" PRId64 " must be a multiple of %d, the granule of the gate width",
+    return gm_fail(GM_ERROR_SHAPE,
+                   "weight.shape[0] = %" PRId64 " must be a multiple of %d, the granule of the gate width",
                    weight->shape[0], kWidthMultiple);
   }
   GM_TRY(gm_check_dim(attn, "attn", 0, x->shape[0], "as x.shape[0]"));

@@ -21,12 +21,15 @@ static gm_status row_stride(const gm_tensor *x, int64_t *result) {
       *result = x->stride[i];
       expected = *result;
       if (*result < width) {
-        return gm_fail(GM_ERROR_STRIDE, "x.stride[%" PRId32 "] = %" PRId64 " must be at least %" PRId64
-                       ", the length of a row", i, *result, width);
+        return gm_fail(GM_ERROR_STRIDE,
+                       "x.stride[%" PRId32 "] = %" PRId64 " must be at least %" PRId64 ", the length of a row", i,
+                       *result, width);
       }
     } else if (x->stride[i] != expected) {
-      return gm_fail(GM_ERROR_STRIDE, "x.stride[%" PRId32 "] = %" PRId64 " must be %" PRId64
-                     ": the leading dimensions must collapse to equally spaced rows", i, x->stride[i], expected);
+      return gm_fail(GM_ERROR_STRIDE,
+                     "x.stride[%" PRId32 "] = %" PRId64 " must be %" PRId64
+                     ": the leading dimensions must collapse to equally spaced rows",
+                     i, x->stride[i], expected);
     }
     expected *= x->shape[i];
   }
