@@ -1,0 +1,130 @@
+//! `gated_mla`.
+use gatemix::{Exec, GateWeight, GateWidth, Tensor, TensorMut};
+use half::bf16;
+
+use super::{Case, pick, split};
+use crate::common::compare::{Float, Near};
+use crate::common::data::{Buf, Rng};
+use crate::common::oracle::{SIGMOID, U, dot, sigmoid};
+
+pub struct Gate {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub x: Buf<bf16>,
+    pub weight: Buf<bf16>,
+    pub attn: Buf<bf16>,
+    pub shift: usize,
+}
+
+impl Gate {
+    pub fn new(dims: [usize; 3], x: &[bf16], weight: &[bf16], attn: &[bf16], shift: usize) -> Gate {
+        let [m, n, k] = dims;
+        let (x, weight, attn) = (Buf::input(x, shift), Buf::input(weight, shift), Buf::input(attn, shift));
+        Gate { m, n, k, x, weight, attn, shift }
+    }
+
+    /// Logits of variance 1.
+    pub fn random(m: usize, n: usize, k: usize) -> Gate {
+        let mut rng = Rng::new(&[m, n, k]);
+        let weight = rng.normals(n * k, 1.0 / (k as f32).sqrt());
+        Gate::new([m, n, k], &rng.normals(m * k, 1.0), &weight, &rng.normals(m * n, 1.0), 0)
+    }
+
+    /// Every base one element past its natural place.
+    pub fn misaligned(&self) -> Gate {
+        Gate::new([self.m, self.n, self.k], &self.x, &self.weight, &self.attn, 1)
+    }
+
+    fn inputs(&self) -> (Tensor<'_, bf16, 2>, GateWeight<'_>) {
+        let width = GateWidth::new(self.n).unwrap();
+        (Tensor::new(&self.x, [self.m, self.k]).unwrap(), GateWeight::new(&self.weight, width, self.k).unwrap())
+    }
+
+    pub fn run(&self, exec: &Exec) -> Vec<bf16> {
+        let mut out = Buf::output(self.m * self.n, self.shift);
+        let (x, weight) = self.inputs();
+        let attn = Tensor::new(&self.attn, [self.m, self.n]).unwrap();
+        gatemix::gated_mla(exec, x, weight, attn, &mut TensorMut::new(&mut out, [self.m, self.n]).unwrap()).unwrap();
+        out.finish()
+    }
+
+    pub fn run_in_place(&self, exec: &Exec) -> Vec<bf16> {
+        let mut attn = Buf::in_place(&self.attn, self.shift);
+        let (x, weight) = self.inputs();
+        gatemix::gated_mla_in_place(exec, x, weight, &mut TensorMut::new(&mut attn, [self.m, self.n]).unwrap())
+            .unwrap();
+        attn.finish()
+    }
+}
+
+impl Case for Gate {
+    fn op(&self) -> &'static str {
+        "gated_mla"
+    }
+    fn tokens(&self) -> usize {
+        self.m
+    }
+    fn run_bits(&self, exec: &Exec) -> Vec<Vec<u32>> {
+        split(&self.run(exec), self.m)
+    }
+    fn pick(&self, tokens: &[usize]) -> Gate {
+        let (x, attn) = (pick(&self.x, self.k, tokens), pick(&self.attn, self.n, tokens));
+        Gate::new([tokens.len(), self.n, self.k], &x, &self.weight, &attn, 0)
+    }
+    fn spoil(&mut self, token: usize, value: f32) {
+        self.x[token * self.k..][..self.k].fill(bf16::from_f32(value));
+        self.attn[token * self.n..][..self.n].fill(bf16::from_f32(value));
+    }
+}
+
+/// The exact result of one element, and what the same steps give with every step rounded to bf16.
+pub struct Exact {
+    pub at: (usize, usize),
+    pub near: Near,
+    pub eager: bf16,
+}
+
+impl Gate {
+    /// All elements, or the borders and random samples where that would take too long.
+    pub fn exact(&self) -> Vec<Exact> {
+        const BUDGET: usize = 1 << 22; // multiplications
+        let rows = sample(self.m, 17.max(BUDGET / (self.n * self.k)));
+        let cols = sample(self.n, BUDGET / (rows.len().max(1) * self.k));
+        let wide = |row: &[bf16]| -> Vec<f64> { row.iter().map(|v| v.f64()).collect() };
+        let xs: Vec<Vec<f64>> = rows.iter().map(|r| wide(&self.x[r * self.k..][..self.k])).collect();
+        let mut exact = Vec::with_capacity(rows.len() * cols.len());
+        for &col in &cols {
+            let w = wide(&self.weight[col * self.k..][..self.k]);
+            for (x, &row) in xs.iter().zip(&rows) {
+                exact.push(gate_exact((row, col), x, &w, self.attn[row * self.n + col].f64()));
+            }
+        }
+        exact
+    }
+}
+
+fn gate_exact(at: (usize, usize), x: &[f64], w: &[f64], attn: f64) -> Exact {
+    let z = dot(x.iter().zip(w).map(|(x, w)| x * w));
+    let gate = sigmoid(z.value);
+    let value = attn * gate;
+    let tol = value.abs() * (1.01 * (1.0 - gate) * z.tol + SIGMOID + U);
+    let eager = bf16::from_f64(attn * bf16::from_f64(sigmoid(bf16::from_f64(z.value).f64())).f64());
+    Exact { at, near: Near { value, tol: if z.value.is_finite() { tol } else { 0.0 } }, eager }
+}
+
+/// The first and last indices below `len`, and random ones, up to `most` in all.
+fn sample(len: usize, most: usize) -> Vec<usize> {
+    if len <= most {
+        return (0..len).collect();
+    }
+    let mut rng = Rng::new(&[len, most]);
+    let mut picked: Vec<usize> = (0..most).map(|_| rng.below(len)).collect();
+    for i in 0..most / 4 {
+        picked[2 * i] = i;
+        picked[2 * i + 1] = len - 1 - i;
+    }
+    picked.sort_unstable();
+    picked.dedup();
+    picked
+}

@@ -1,0 +1,168 @@
+//! `mhc_post_collapse_rms_norm`.
+use gatemix::{Exec, MhcPostCollapseRmsNorm, Tensor, TensorMut};
+use half::bf16;
+
+use super::{Case, pick, split};
+use crate::common::compare::{Float, Near};
+use crate::common::data::{Buf, Rng};
+use crate::common::oracle::normalised;
+
+/// `mhc_post_collapse_rms_norm`.
+pub struct Seam {
+    pub dims: [usize; 3],
+    pub residual: Buf<bf16>,
+    pub sublayer_out: Buf<bf16>,
+    pub post: Buf<f32>,
+    pub comb: Buf<f32>,
+    pub pre: Buf<f32>,
+    pub weight: Buf<bf16>,
+    pub eps: f32,
+    pub shift: usize,
+}
+
+impl Seam {
+    pub fn random(t: usize, n: usize, h: usize) -> Seam {
+        let mut rng = Rng::new(&[t, n, h, 5]);
+        Seam {
+            dims: [t, n, h],
+            residual: Buf::input(&rng.normals(t * n * h, 2.0), 0),
+            sublayer_out: Buf::input(&rng.normals(t * h, 1.0), 0),
+            post: Buf::input(&rng.uniforms(t * n, 0.0, 2.0), 0),
+            comb: Buf::input(&rng.uniforms(t * n * n, -0.25, 0.75), 0),
+            pre: Buf::input(&rng.uniforms(t * n, 0.0, 1.0), 0),
+            weight: Buf::input(&rng.normals(h, 1.0), 0),
+            eps: 1e-6,
+            shift: 0,
+        }
+    }
+
+    pub fn misaligned(&self) -> Seam {
+        Seam {
+            residual: Buf::input(&self.residual, 1),
+            sublayer_out: Buf::input(&self.sublayer_out, 1),
+            post: Buf::input(&self.post, 1),
+            comb: Buf::input(&self.comb, 1),
+            pre: Buf::input(&self.pre, 1),
+            weight: Buf::input(&self.weight, 1),
+            shift: 1,
+            ..*self
+        }
+    }
+
+    fn args(&self) -> MhcPostCollapseRmsNorm<'_> {
+        let [t, n, h] = self.dims;
+        MhcPostCollapseRmsNorm {
+            sublayer_out: Tensor::new(&self.sublayer_out, [t, h]).unwrap(),
+            post_mix: Tensor::new(&self.post, [t, n]).unwrap(),
+            comb_mix: Tensor::new(&self.comb, [t, n, n]).unwrap(),
+            pre_mix: Tensor::new(&self.pre, [t, n]).unwrap(),
+            norm_weight: Tensor::new(&self.weight, [h]).unwrap(),
+            norm_eps: self.eps,
+        }
+    }
+
+    /// The new residual and the layer input.
+    pub fn run(&self, exec: &Exec) -> (Vec<bf16>, Vec<bf16>) {
+        let [t, n, h] = self.dims;
+        let (mut next, mut y) = (Buf::output(t * n * h, self.shift), Buf::output(t * h, self.shift));
+        gatemix::mhc_post_collapse_rms_norm(
+            exec,
+            Tensor::new(&self.residual, self.dims).unwrap(),
+            &self.args(),
+            &mut TensorMut::new(&mut next, self.dims).unwrap(),
+            &mut TensorMut::new(&mut y, [t, h]).unwrap(),
+        )
+        .unwrap();
+        (next.finish(), y.finish())
+    }
+
+    pub fn run_in_place(&self, exec: &Exec) -> (Vec<bf16>, Vec<bf16>) {
+        let [t, _, h] = self.dims;
+        let (mut residual, mut y) = (Buf::in_place(&self.residual, self.shift), Buf::output(t * h, self.shift));
+        gatemix::mhc_post_collapse_rms_norm_in_place(
+            exec,
+            &mut TensorMut::new(&mut residual, self.dims).unwrap(),
+            &self.args(),
+            &mut TensorMut::new(&mut y, [t, h]).unwrap(),
+        )
+        .unwrap();
+        (residual.finish(), y.finish())
+    }
+}
+
+impl Case for Seam {
+    fn op(&self) -> &'static str {
+        "mhc_post_collapse_rms_norm"
+    }
+    fn tokens(&self) -> usize {
+        self.dims[0]
+    }
+    fn run_bits(&self, exec: &Exec) -> Vec<Vec<u32>> {
+        let (next, y) = self.run(exec);
+        let both = split(&next, self.dims[0]).into_iter().zip(split(&y, self.dims[0]));
+        both.map(|(a, b)| [a, b].concat()).collect()
+    }
+    fn pick(&self, tokens: &[usize]) -> Seam {
+        let [_, n, h] = self.dims;
+        Seam {
+            dims: [tokens.len(), n, h],
+            residual: pick(&self.residual, n * h, tokens),
+            sublayer_out: pick(&self.sublayer_out, h, tokens),
+            post: pick(&self.post, n, tokens),
+            comb: pick(&self.comb, n * n, tokens),
+            pre: pick(&self.pre, n, tokens),
+            weight: Buf::input(&self.weight, 0),
+            eps: self.eps,
+            shift: 0,
+        }
+    }
+    fn spoil(&mut self, token: usize, value: f32) {
+        let [_, n, h] = self.dims;
+        self.residual[token * n * h..][..n * h].fill(bf16::from_f32(value));
+        self.sublayer_out[token * h..][..h].fill(bf16::from_f32(value));
+        self.comb[token * n * n..][..n * n].fill(value);
+        self.post[token * n..][..n].fill(value);
+        self.pre[token * n..][..n].fill(value);
+    }
+}
+
+/// R' and v to the bit, and the exact norm of v.
+pub struct SeamExact {
+    pub residual: Vec<bf16>,
+    pub collapsed: Vec<bf16>,
+    pub layer_input: Vec<Near>,
+}
+
+impl Seam {
+    pub fn exact(&self) -> SeamExact {
+        let [t, n, h] = self.dims;
+        let residual: Vec<bf16> =
+            (0..t * n * h).map(|at| self.next_residual(at / (n * h), at / h % n, at % h)).collect();
+        let collapse = |at: usize| {
+            let (token, d) = (at / h, at % h);
+            let term = |i: usize| (self.pre[token * n + i], residual[(token * n + i) * h + d].f32());
+            let (pre, r) = term(0);
+            bf16::from_f32((1..n).map(term).fold(pre * r, |acc, (pre, r)| pre.mul_add(r, acc)))
+        };
+        let collapsed: Vec<bf16> = (0..t * h).map(collapse).collect();
+        let weight: Vec<f64> = self.weight.iter().map(|v| v.f64()).collect();
+        let norm = |v: &[bf16]| {
+            let v: Vec<f64> = v.iter().map(|v| v.f64()).collect();
+            normalised(&v, Some(&weight), self.eps)
+        };
+        let layer_input = collapsed.chunks(h).flat_map(norm).collect();
+        SeamExact { residual, collapsed, layer_input }
+    }
+
+    /// The comb[0] product is rounded, the post product fused onto it, then the other streams in order.
+    fn next_residual(&self, token: usize, target: usize, d: usize) -> bf16 {
+        let [_, n, h] = self.dims;
+        let term = |source: usize| {
+            (self.comb[(token * n + source) * n + target], self.residual[(token * n + source) * h + d].f32())
+        };
+        let (comb, r) = term(0);
+        let x = self.sublayer_out[token * h + d].f32();
+        let first = self.post[token * n + target].mul_add(x, comb * r);
+        bf16::from_f32((1..n).map(term).fold(first, |acc, (comb, r)| comb.mul_add(r, acc)))
+    }
+}

@@ -1,0 +1,71 @@
+//! What the integration tests share: cases with exact results, comparisons and properties.
+#![allow(dead_code)] // every test binary uses its own part
+
+pub mod abi;
+pub mod cases;
+pub mod compare;
+pub mod data;
+pub mod memory;
+pub mod oracle;
+pub mod props;
+
+use std::io::Write;
+use std::process::{Command, Output};
+use std::sync::Once;
+
+use gatemix::{Exec, Tensor, TensorMut, last_kernel};
+
+/// Every way to run on this CPU. A level whose instruction set is missing runs as the next one down.
+pub fn levels() -> Vec<(&'static str, Exec)> {
+    static ANNOUNCE: Once = Once::new();
+    ANNOUNCE.call_once(announce);
+    make_levels()
+}
+
+fn make_levels() -> Vec<(&'static str, Exec)> {
+    vec![
+        ("cpu", Exec::cpu()),
+        ("serial", Exec::cpu().serial()),
+        ("without_avx512", Exec::cpu().without_avx512()),
+        ("portable", Exec::cpu().portable()),
+    ]
+}
+
+fn announce() {
+    let named: Vec<(&str, &str)> = make_levels().iter().map(|(name, exec)| (*name, isa(exec))).collect();
+    for pair in named[1..].windows(2) {
+        if pair[0].1 == pair[1].1 {
+            say(&format!("level {} is the same as {} here: both run {}", pair[0].0, pair[1].0, pair[0].1));
+        }
+    }
+}
+
+/// The instruction set that this level runs on.
+pub fn isa(exec: &Exec) -> &'static str {
+    let (x, mut y) = ([1.0f32; 8], [0.0f32; 8]);
+    let x = Tensor::new(&x, [1, 8]).unwrap();
+    gatemix::rms_norm(exec, x, None, 0.0, &mut TensorMut::new(&mut y, [1, 8]).unwrap()).unwrap();
+    last_kernel().split('/').nth(2).unwrap()
+}
+
+/// Prints past the test harness's capture.
+pub fn say(line: &str) {
+    let mut stderr = std::io::stderr().lock();
+    writeln!(stderr, "{line}").unwrap();
+}
+
+/// Runs one test of this binary in a process of its own.
+pub fn rerun(test: &str, env: &[(&str, Option<&str>)]) -> Output {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+    for (name, value) in env {
+        match value {
+            Some(value) => child.env(name, value),
+            None => child.env_remove(name),
+        };
+    }
+    let output = child.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("1 passed"), "{test} with {env:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    output
+}

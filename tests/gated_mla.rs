@@ -1,0 +1,266 @@
+//! `gated_mla` against float64, at every level.
+mod common;
+
+use common::cases::Gate;
+use common::compare::{Float, assert_bits, assert_each};
+use common::data::Rng;
+use common::{levels, props, say};
+use gatemix::Exec;
+use half::bf16;
+use proptest::prelude::*;
+
+const ROWS: [usize; 16] = [0, 1, 2, 3, 7, 8, 9, 16, 17, 63, 64, 65, 127, 128, 129, 1000];
+const DEPTHS: [usize; 15] = [1, 2, 7, 8, 33, 63, 64, 65, 72, 100, 127, 128, 129, 320, 6144];
+const WIDTHS: [usize; 3] = [256, 512, 1024];
+
+/// The largest and the mean distance from the exact result.
+#[derive(Clone, Copy, Default)]
+struct Errors {
+    max: f64,
+    sum: f64,
+    count: usize,
+}
+
+impl Errors {
+    fn add(&mut self, got: bf16, want: f64) {
+        let error = (got.f64() - want).abs();
+        self.max = self.max.max(error);
+        self.sum += error;
+        self.count += 1;
+    }
+
+    fn mean(self) -> f64 {
+        self.sum / self.count.max(1) as f64
+    }
+}
+
+/// Every element is near the exact one, and the whole no farther from it than the steps in bf16 are.
+fn check(case: &Gate) {
+    let exact = case.exact();
+    let mut eager = Errors::default();
+    exact.iter().for_each(|e| eager.add(e.eager, e.near.value));
+    for (level, exec) in levels() {
+        let out = case.run(&exec);
+        let what = format!("{level} m {} n {} k {}", case.m, case.n, case.k);
+        let at = |(row, col): (usize, usize)| out[row * case.n + col];
+        assert_each(&what, exact.iter().map(|e| (e.at, at(e.at), e.near)), |got, near| near.admits(*got));
+        let mut ours = Errors::default();
+        exact.iter().for_each(|e| ours.add(at(e.at), e.near.value));
+        let line = format!(
+            "{what}: max error {:.2e} mean {:.2e}, eager bf16 {:.2e} {:.2e}",
+            ours.max,
+            ours.mean(),
+            eager.max,
+            eager.mean()
+        );
+        assert!(ours.max <= eager.max && ours.mean() <= eager.mean(), "{line}");
+        if case.k == 6144 {
+            say(&line);
+        }
+    }
+}
+
+#[test]
+fn every_number_of_rows() {
+    ROWS.iter().for_each(|m| check(&Gate::random(*m, 256, 72)));
+}
+
+#[test]
+fn every_depth() {
+    for k in DEPTHS {
+        check(&Gate::random(3, 256, k)); // few rows and many rows have kernels of their own
+        check(&Gate::random(18, 256, k));
+    }
+}
+
+#[test]
+fn every_width() {
+    for n in WIDTHS {
+        check(&Gate::random(2, n, 65));
+        check(&Gate::random(33, n, 65));
+    }
+}
+
+#[test]
+fn all_heads_of_a_large_model() {
+    let many = Gate::random(9, 16384, 6144);
+    check(&many);
+    check(&common::cases::Case::pick(&many, &[4]));
+}
+
+#[test]
+fn misaligned_operands() {
+    for (m, k) in [(1, 64), (3, 65), (40, 64), (40, 33)] {
+        check(&Gate::random(m, 512, k).misaligned());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn any_shape(m in 0usize..40, tiles in 1usize..4, k in 1usize..200, misaligned: bool) {
+        let case = Gate::random(m, 256 * tiles, k);
+        let case = if misaligned { case.misaligned() } else { case };
+        for (level, exec) in levels() {
+            let out = case.run(&exec);
+            let items = case.exact().into_iter().map(|e| (e.at, out[e.at.0 * case.n + e.at.1], e.near));
+            assert_each(format!("{level} m {m} n {} k {k}", case.n), items, |got, near| near.admits(*got));
+            assert_bits("in place", &case.run_in_place(&exec), &out);
+        }
+    }
+}
+
+#[test]
+fn in_place_gives_the_same_bits() {
+    for (m, k) in [(1, 72), (8, 6144), (9, 72), (130, 65)] {
+        let case = Gate::random(m, 512, k);
+        for (level, exec) in levels() {
+            assert_bits(format!("{level} m {m} k {k}"), &case.run_in_place(&exec), &case.run(&exec));
+        }
+    }
+}
+
+/// A case whose logits are exactly `z`, one a row: three parts of 8 bits each, whose sums are exact in any order.
+fn with_logits(z: &[f32], k: usize, attn: &[bf16]) -> Gate {
+    let (m, n) = (z.len(), attn.len() / z.len());
+    let mut x = vec![bf16::ZERO; m * k];
+    for (row, z) in x.chunks_mut(k).zip(z) {
+        let mut rest = *z;
+        for part in row.iter_mut().take(3) {
+            *part = bf16::from_bits((rest.to_bits() >> 16) as u16);
+            rest -= part.f32();
+        }
+        assert_eq!(rest, 0.0, "{z} needs more than {k} parts");
+    }
+    let mut weight = Rng::new(&[m, n, k]).normals(n * k, 1.0);
+    weight.chunks_mut(k).for_each(|row| row[..k.min(3)].fill(bf16::ONE));
+    Gate::new([m, n, k], &x, &weight, attn, 0)
+}
+
+/// The sigmoid is seen through one rounding to bf16, so that its error shows where it crosses a tie.
+fn check_logits(z: &[f32], k: usize) {
+    let mut rng = Rng::new(&[z.len(), k]);
+    // Large attn lifts small gates; small attn makes subnormal results of them.
+    let lift = |rng: &mut Rng, z: f32| rng.normal() * if z < -20.0 && rng.below(4) > 0 { 2f32.powi(100) } else { 1.0 };
+    let attn: Vec<bf16> =
+        z.iter().flat_map(|z| (0..256).map(|_| bf16::from_f32(lift(&mut rng, *z))).collect::<Vec<_>>()).collect();
+    let case = with_logits(z, k, &attn);
+    for (level, exec) in levels() {
+        let out = case.run(&exec);
+        let items = (0..out.len()).map(|i| {
+            let z = f64::from(z[i / 256]);
+            let mut near = common::compare::Near { value: attn[i].f64() * common::oracle::sigmoid(z), tol: 0.0 };
+            // Below -87 the sigmoid is subnormal in fp32; there one bf16 ulp is asked for.
+            let relative = if z >= -87.0 { common::oracle::SIGMOID + common::oracle::U } else { 1.0 / 256.0 };
+            near.tol = near.value.abs() * relative;
+            ((z, attn[i]), out[i], near)
+        });
+        assert_each(format!("{level} k {k}"), items, |got, near| near.admits(*got));
+    }
+}
+
+#[test]
+fn sigmoid_far_from_zero() {
+    let z = [-90.0, -88.0, -87.0, -86.5, -20.0, 0.0, 20.0, 87.0, 88.0, 89.0, 200.0];
+    for k in [1, 2, 3, 33, 64] {
+        check_logits(&z[..4], k);
+        check_logits(&z, k);
+    }
+}
+
+#[test]
+fn sigmoid_keeps_its_relative_accuracy() {
+    let mut rng = Rng::new(&[6]);
+    check_logits(&rng.uniforms(600, -87.0, 20.0), 3);
+    check_logits(&rng.uniforms(300, -2.0, 2.0), 3);
+}
+
+/// One row and many; k odd and even.
+const SHAPES: [[usize; 2]; 5] = [[1, 1], [2, 7], [8, 64], [11, 33], [20, 72]];
+
+fn for_each_level(mut run: impl FnMut(&str, &Exec, [usize; 2])) {
+    for (level, exec) in levels() {
+        SHAPES.iter().for_each(|shape| run(level, &exec, *shape));
+    }
+}
+
+#[test]
+fn nan_stays_in_its_row_and_column() {
+    for_each_level(|level, exec, [m, k]| {
+        let mut case = Gate::random(m, 256, k);
+        let clean = case.run(exec);
+        case.x[(m - 1) * k + k / 2] = bf16::NAN;
+        case.weight[77 * k + k - 1] = bf16::NAN;
+        case.attn[31] = bf16::NAN;
+        let mut want = clean.clone();
+        (0..m).for_each(|row| want[row * 256 + 77] = bf16::NAN);
+        want[(m - 1) * 256..].fill(bf16::NAN);
+        want[31] = bf16::NAN;
+        assert_bits(format!("{level} m {m} k {k}"), &case.run(exec), &want);
+    });
+}
+
+#[test]
+fn infinite_logits_give_attn_or_attn_times_zero() {
+    let attn = [3.0, -3.0, 0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+    for_each_level(|level, exec, [m, k]| {
+        for z in [f32::INFINITY, f32::NEG_INFINITY] {
+            let mut case = Gate::random(m, 256, k);
+            case.weight.fill(bf16::ONE);
+            let row = m - 1;
+            case.x[row * k + k - 1] = bf16::from_f32(z);
+            (0..256).for_each(|c| case.attn[row * 256 + c] = bf16::from_f32(attn[c % attn.len()]));
+            let gate = if z > 0.0 { 1.0 } else { 0.0 };
+            let want: Vec<bf16> = (0..256).map(|c| bf16::from_f32(attn[c % attn.len()] * gate)).collect();
+            assert_bits(format!("{level} m {m} k {k} z {z}"), &case.run(exec)[row * 256..], &want);
+        }
+    });
+}
+
+#[test]
+fn infinity_times_zero_and_opposite_infinities_are_nan() {
+    for_each_level(|level, exec, [m, k]| {
+        let mut case = Gate::random(m, 256, k);
+        let before = case.run(exec);
+        let row = m - 1;
+        case.x[row * k] = bf16::INFINITY;
+        case.weight.chunks_mut(k).for_each(|w| w[0] = bf16::ZERO);
+        let out = case.run(exec);
+        assert_bits(format!("{level} inf * 0"), &out[row * 256..], &[bf16::NAN; 256]);
+        if k > 1 {
+            case.x[row * k + k - 1] = bf16::NEG_INFINITY;
+            case.weight.fill(bf16::ONE);
+            assert_bits(format!("{level} inf - inf"), &case.run(exec)[row * 256..], &[bf16::NAN; 256]);
+        }
+        assert!(before.iter().all(|v| !v.is_nan()) && out[..row * 256].iter().all(|v| !v.is_nan()));
+    });
+}
+
+#[test]
+fn special_attn_with_an_ordinary_gate() {
+    let attn = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+    for_each_level(|level, exec, [m, k]| {
+        let mut case = Gate::random(m, 256, k);
+        (0..m * 256).for_each(|i| case.attn[i] = bf16::from_f32(attn[i % attn.len()]));
+        let want = case.attn.to_vec();
+        assert_bits(format!("{level} m {m} k {k}"), &case.run(exec), &want);
+        assert_bits(format!("{level} m {m} k {k} in place"), &case.run_in_place(exec), &want);
+    });
+}
+
+#[test]
+fn repeat_runs_give_the_same_bits() {
+    props::repeats(&Gate::random(8, 512, 6144), &Gate::random(8, 256, 100));
+    props::repeats(&Gate::random(65, 512, 320), &Gate::random(9, 256, 65));
+}
+
+#[test]
+fn spoilt_rows_stay_alone() {
+    props::spoilt_tokens_stay_alone(&Gate::random(8, 256, 72), 3);
+    props::spoilt_tokens_stay_alone(&Gate::random(21, 256, 65), 20);
+}
+
+#[test]
+fn no_rows_are_nothing_to_do() {
+    props::empty_is_nothing(&Gate::random(3, 256, 72));
+}

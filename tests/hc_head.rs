@@ -1,0 +1,174 @@
+//! `hc_head` against float64, at every level and in both modes.
+mod common;
+
+use common::cases::Head;
+use common::compare::{Near, assert_near};
+use common::data::{Buf, Rng};
+use common::{levels, props};
+use gatemix::HeadMode;
+use half::bf16;
+use proptest::prelude::*;
+
+const TOKENS: [usize; 16] = [0, 1, 2, 3, 7, 8, 9, 16, 17, 63, 64, 65, 127, 128, 129, 1000];
+const HIDDEN: [usize; 13] = [1, 2, 7, 8, 33, 250, 256, 768, 1280, 2560, 4096, 5120, 7168];
+const STREAMS: [usize; 4] = [1, 2, 4, 8];
+const MODES: [HeadMode; 2] = [HeadMode::Rounded, HeadMode::Fp32];
+
+fn check(case: &Head) {
+    let want = case.exact();
+    for (level, exec) in levels() {
+        assert_near(format!("{level} {:?} {:?}", case.mode, case.dims), &case.run(&exec), &want);
+    }
+}
+
+fn check_modes(t: usize, n: usize, h: usize) {
+    MODES.iter().for_each(|mode| check(&Head::random(t, n, h, *mode)));
+}
+
+#[test]
+fn every_number_of_tokens() {
+    TOKENS.iter().for_each(|t| check_modes(*t, 4, 33));
+}
+
+#[test]
+fn every_hidden_size() {
+    HIDDEN.iter().for_each(|h| check_modes(2, 4, *h));
+}
+
+#[test]
+fn every_number_of_streams() {
+    for n in STREAMS {
+        check_modes(3, n, 250);
+        check_modes(2, n, 1);
+    }
+    check_modes(1, 8, 7168);
+}
+
+#[test]
+fn misaligned_operands() {
+    for mode in MODES {
+        [7, 64, 250].iter().for_each(|h| check(&Head::random(3, 4, *h, mode).misaligned()));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn any_shape(t in 0usize..8, n in 0usize..4, h in 1usize..400, mode in 0usize..2, misaligned: bool) {
+        let case = Head::random(t, STREAMS[n], h, MODES[mode]);
+        check(&if misaligned { case.misaligned() } else { case });
+    }
+}
+
+fn misses(out: &[bf16], want: &[Near]) -> usize {
+    out.iter().zip(want).filter(|(got, near)| !near.admits(**got)).count()
+}
+
+#[test]
+fn the_modes_differ() {
+    let [mut rounded, mut fp32] = MODES.map(|mode| Head::random(4, 4, 1280, mode));
+    for case in [&mut rounded, &mut fp32] {
+        case.scale = Buf::input(&[6.0], 0);
+    }
+    let exact = [rounded.exact(), fp32.exact()];
+    for (level, exec) in levels() {
+        let out = [rounded.run(&exec), fp32.run(&exec)];
+        for (mode, other) in [(0, 1), (1, 0)] {
+            assert_near(format!("{level} {:?}", MODES[mode]), &out[mode], &exact[mode]);
+            let far = misses(&out[mode], &exact[other]);
+            assert!(far > out[mode].len() / 50, "{level}: {:?} passes for {:?}: {far}", MODES[mode], MODES[other]);
+        }
+    }
+}
+
+#[test]
+fn each_eps_has_its_place() {
+    for mode in MODES {
+        for (rms_eps, hc_eps) in [(1e-6, 1e-1), (1e-1, 1e-6), (1e-20, 1e-1), (4.0, 0.0)] {
+            for scale in [1.0, 1e-3] {
+                let mut case = Head::random(2, 4, 250, mode);
+                (case.rms_eps, case.hc_eps) = (rms_eps, hc_eps);
+                case.residual = Buf::input(&Rng::new(&[13]).normals(2 * 4 * 250, scale), 0);
+                check(&case);
+                (case.rms_eps, case.hc_eps) = (hc_eps, rms_eps);
+                let swapped = case.exact();
+                (case.rms_eps, case.hc_eps) = (rms_eps, hc_eps);
+                let far = misses(&case.run(&gatemix::Exec::cpu()), &swapped);
+                assert!(far > 400, "{mode:?} {rms_eps} {hc_eps} {scale}: swapped passes but for {far}");
+            }
+        }
+    }
+}
+
+#[test]
+fn tiny_eps_with_tiny_and_zero_streams() {
+    for mode in MODES {
+        for scale in [0.0, 1e-12] {
+            let mut case = Head::random(3, 4, 250, mode);
+            case.rms_eps = 1e-20;
+            case.residual = Buf::input(&Rng::new(&[14]).normals(3 * 4 * 250, scale), 0);
+            check(&case);
+        }
+    }
+}
+
+#[test]
+fn the_mean_is_over_all_streams() {
+    // Constant streams c: mix_i is the sum of fn[i] times c / sqrt(c^2 + eps), here 1 / sqrt(1 + 3) = 1/2.
+    let (n, h) = (4, 256);
+    for mode in MODES {
+        let mut case = Head::random(1, n, h, mode);
+        case.residual = Buf::input(&vec![bf16::ONE; n * h], 0);
+        case.fn_weight = Buf::input(&vec![1.0 / 512.0; n * n * h], 0);
+        (case.scale, case.base) = (Buf::input(&[1.0], 0), Buf::input(&[0.0; 4], 0));
+        (case.rms_eps, case.hc_eps) = (3.0, 0.0);
+        let want = bf16::from_f64(4.0 / (1.0 + (-1f64).exp()));
+        for (level, exec) in levels() {
+            assert!(case.run(&exec).iter().all(|v| *v == want), "{level} {mode:?}");
+        }
+    }
+}
+
+#[test]
+fn one_stream_at_a_time() {
+    // base = -infinity closes a gate, +infinity opens it.
+    for mode in MODES {
+        for open in 0..4 {
+            let mut case = Head::random(3, 4, 250, mode);
+            case.hc_eps = 0.0;
+            case.base = Buf::input(&[f32::NEG_INFINITY; 4], 0);
+            case.base[open] = f32::INFINITY;
+            let stream: Vec<bf16> = case.residual.chunks(250).skip(open).step_by(4).flatten().copied().collect();
+            for (level, exec) in levels() {
+                common::compare::assert_ulps(format!("{level} {mode:?} {open}"), &case.run(&exec), &stream, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn tokens_are_independent() {
+    for mode in MODES {
+        props::tokens_are_independent(&Head::random(7, 4, 250, mode));
+        props::tokens_are_independent(&Head::random(3, 8, 33, mode));
+    }
+}
+
+#[test]
+fn spoilt_tokens_stay_alone() {
+    for mode in MODES {
+        props::spoilt_tokens_stay_alone(&Head::random(5, 4, 250, mode), 2);
+    }
+}
+
+#[test]
+fn repeat_runs_give_the_same_bits() {
+    for mode in MODES {
+        props::repeats(&Head::random(9, 4, 768, mode), &Head::random(3, 2, 7, mode));
+    }
+}
+
+#[test]
+fn no_tokens_are_nothing_to_do() {
+    MODES.iter().for_each(|mode| props::empty_is_nothing(&Head::random(2, 4, 64, *mode)));
+}

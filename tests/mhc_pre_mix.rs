@@ -1,0 +1,148 @@
+//! `mhc_pre_mix` against float64, at every level.
+mod common;
+
+use common::cases::PreMix;
+use common::compare::assert_near;
+use common::data::Buf;
+use common::{levels, props};
+use proptest::prelude::*;
+
+const TOKENS: [usize; 16] = [0, 1, 2, 3, 7, 8, 9, 16, 17, 63, 64, 65, 127, 128, 129, 1000];
+const STREAMS: [usize; 4] = [1, 2, 4, 8];
+const SLICES: [usize; 9] = [1, 2, 3, 4, 5, 7, 8, 16, 27];
+
+fn check(case: &PreMix) {
+    let want = case.exact();
+    for (level, exec) in levels() {
+        let what = format!("{level} n {} {:?} strides {:?}", case.n, case.gemm_out.shape, case.gemm_out.strides);
+        assert_near(what, &case.run(&exec), &want);
+    }
+}
+
+#[test]
+fn every_number_of_tokens() {
+    TOKENS.iter().for_each(|t| check(&PreMix::random(5, *t, 4)));
+}
+
+#[test]
+fn every_number_of_streams() {
+    for n in STREAMS {
+        [1, 2, 9, 65].iter().for_each(|t| check(&PreMix::random(3, *t, n)));
+    }
+}
+
+#[test]
+fn every_number_of_slices() {
+    for s in SLICES {
+        check(&PreMix::random(s, 7, 4));
+        check(&PreMix::random(s, 1, 8));
+    }
+}
+
+#[test]
+fn strided_inputs() {
+    // The buffers are NaN wherever the strides don't lead.
+    for s in [1, 3, 5, 8, 27] {
+        let t = 7;
+        let case = PreMix::random(s, t, 4);
+        check(&case.relaid([t * 24, 24, 1], [t, 1], 1)); // misaligned
+        check(&case.relaid([t * 32, 32, 1], [t + 3, 1], 0)); // 24 columns in rows of 32
+        check(&case.relaid([24, s * 24, 1], [1, s], 0)); // [T, S, 24] and [T, S]
+        check(&case.relaid([1, s, s * t], [2 * t, 2], 1)); // [24, T, S], every second sqrsum
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn any_strides(s in 1usize..30, t in 0usize..40, n in 0usize..4, pad in [0usize..9, 0..9, 1..4], token_major: bool,
+                   shift in 0usize..2) {
+        let case = PreMix::random(s, t, STREAMS[n]);
+        let row = case.gemm_out.shape[2] * pad[2] + pad[0];
+        let (slices, tokens) = if token_major { (row, row * s + pad[1]) } else { (row * t + pad[1], row) };
+        check(&case.relaid([slices, tokens, pad[2]], [t + pad[0], 1], shift));
+    }
+}
+
+#[test]
+fn only_n_columns_are_read() {
+    let mut case = PreMix::random(5, 9, 4);
+    for index in (0..5 * 9).flat_map(|row| (4..24).map(move |c| [row / 9, row % 9, c])) {
+        case.gemm_out.set(index, f32::NAN);
+    }
+    case.base[4..].fill(f32::NAN);
+    case.scale[1..].fill(f32::NAN);
+    check(&case);
+    assert!(case.run(&gatemix::Exec::cpu()).iter().all(|v| v.is_finite()));
+}
+
+#[test]
+fn exactly_n_columns_are_enough() {
+    let mut case = PreMix::random(3, 9, 4);
+    case.gemm_out = case.gemm_out.pick(2, &[0, 1, 2, 3]);
+    (case.base, case.scale) = (Buf::input(&case.base[..4], 0), Buf::input(&case.scale[..1], 0));
+    check(&case);
+}
+
+#[test]
+fn each_eps_has_its_place() {
+    for (rms_eps, hc_pre_eps) in [(1e-6, 1e-1), (1e-1, 1e-6), (1e-20, 1e-1), (7.0, 0.0)] {
+        for hc_hidden in [1, 1000, 28672] {
+            let mut case = PreMix::random(5, 9, 4);
+            (case.rms_eps, case.hc_pre_eps, case.hc_hidden) = (rms_eps, hc_pre_eps, hc_hidden);
+            check(&case);
+            (case.rms_eps, case.hc_pre_eps) = (hc_pre_eps, rms_eps);
+            let swapped = case.exact();
+            (case.rms_eps, case.hc_pre_eps) = (rms_eps, hc_pre_eps);
+            let out = case.run(&gatemix::Exec::cpu());
+            assert!(out.iter().zip(&swapped).all(|(got, near)| !near.admits(*got)), "{rms_eps} {hc_pre_eps}");
+        }
+    }
+}
+
+#[test]
+fn tiny_eps_with_zero_squares() {
+    let mut case = PreMix::random(3, 4, 4);
+    (case.rms_eps, case.base[1]) = (1e-20, 0.0);
+    for slice in 0..3 {
+        for token in 0..4 {
+            case.sqrsum.set([slice, token], 0.0);
+            (0..24).for_each(|c| case.gemm_out.set([slice, token, c], if c == 1 { 1e-10 } else { 0.0 }));
+        }
+    }
+    check(&case); // rstd is 1e10, so that column 1 has logits near 3 * scale
+    assert!(case.run(&gatemix::Exec::cpu())[1] > 0.7);
+}
+
+#[test]
+fn gates_far_from_zero_keep_their_relative_accuracy() {
+    let mut case = PreMix::random(1, 8, 8);
+    case.hc_pre_eps = 0.0;
+    case.scale[0] = 0.0;
+    case.base[..8].copy_from_slice(&[-87.0, -86.3, -40.5, -20.0, 20.0, 60.0, 89.0, 200.0]);
+    check(&case);
+    case.base[..4].copy_from_slice(&[f32::NEG_INFINITY, f32::INFINITY, f32::NAN, 0.0]);
+    check(&case);
+}
+
+#[test]
+fn tokens_are_independent() {
+    props::tokens_are_independent(&PreMix::random(5, 17, 4));
+    props::tokens_are_independent(&PreMix::random(3, 5, 1));
+}
+
+#[test]
+fn spoilt_tokens_stay_alone() {
+    props::spoilt_tokens_stay_alone(&PreMix::random(5, 17, 4), 8);
+    props::spoilt_tokens_stay_alone(&PreMix::random(3, 3, 2), 0);
+}
+
+#[test]
+fn repeat_runs_give_the_same_bits() {
+    props::repeats(&PreMix::random(27, 129, 4), &PreMix::random(3, 2, 8));
+}
+
+#[test]
+fn no_tokens_are_nothing_to_do() {
+    props::empty_is_nothing(&PreMix::random(5, 3, 4));
+}
