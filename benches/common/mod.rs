@@ -3,7 +3,6 @@ use std::time::Duration;
 
 use criterion::Criterion;
 use half::bf16;
-use rayon::prelude::*;
 
 /// Larger than the caches of the machines we know, so that what is read comes from memory.
 pub const COLD_BYTES: usize = 256 << 20;
@@ -21,6 +20,7 @@ impl Noise {
         (self.0 >> 8) as f32 / (1 << 23) as f32 - 1.0
     }
 
+    #[allow(dead_code)] // not every bench has coefficients
     pub fn f32s(&mut self, count: usize) -> Vec<f32> {
         (0..count).map(|_| self.next()).collect()
     }
@@ -30,16 +30,4 @@ impl Noise {
         let range = scale * 3f32.sqrt();
         (0..count).map(|_| bf16::from_f32(range * self.next())).collect()
     }
-}
-
-/// Copies `from` to `to` on all threads: reads and writes a byte for each byte.
-pub fn copy(from: &[u8], to: &mut [u8]) {
-    let piece = from.len().div_ceil(4 * rayon::current_num_threads()).max(1);
-    to.par_chunks_mut(piece).zip(from.par_chunks(piece)).for_each(|(to, from)| to.copy_from_slice(from));
-}
-
-/// Reads all of `words` on all threads.
-pub fn read(words: &[u64]) -> u64 {
-    let piece = words.len().div_ceil(4 * rayon::current_num_threads()).max(1);
-    words.par_chunks(piece).map(|words| words.iter().fold(0, |sum, word| sum ^ word)).reduce(|| 0, |a, b| a ^ b)
 }
