@@ -53,12 +53,8 @@ GM_INLINE void block(const gm_mhc_pre_mix_problem *p, int64_t t, int64_t count, 
 }
 
 GM_INLINE void blocks(const gm_mhc_pre_mix_problem *p, int64_t begin, int64_t end, int n) {
-  int64_t t = begin;
-  for (; t + kLanes <= end; t += kLanes) {
-    block(p, t, kLanes, n);
-  }
-  if (t < end) {
-    block(p, t, end - t, n);
+  for (int64_t t = begin; t < end; t += kLanes) {
+    block(p, t, end - t < kLanes ? end - t : kLanes, n);
   }
 }
 
