@@ -4,8 +4,8 @@ fail() { echo "$*" >&2; exit 1; }
 
 # Runs the named steps; each prints its name and how long it took.
 run_steps() {
-  local step started total=$SECONDS
-  trap '[ -z "${step:-}" ] || echo "== $step FAILED" >&2' EXIT
+  local started total=$SECONDS
+  trap '[ -z "${step-}" ] || echo "== $step FAILED" >&2; rm -rf "$scratch"' EXIT
   for step in $*; do
     started=$SECONDS
     printf '\n== %s\n' "$step"

@@ -2,7 +2,7 @@
 mod common;
 
 use common::cases::Head;
-use common::compare::{Near, assert_near};
+use common::compare::{Near, assert_bits, assert_near};
 use common::data::{Buf, Rng};
 use common::{levels, props};
 use gatemix::HeadMode;
@@ -143,6 +143,30 @@ fn one_stream_at_a_time() {
                 common::compare::assert_ulps(format!("{level} {mode:?} {open}"), &case.run(&exec), &stream, 0);
             }
         }
+    }
+}
+
+#[test]
+fn the_collapse_is_fused() {
+    // Closed gates leave pre = hc_eps, and opposite streams the rounding error of the first product.
+    for (mode, n) in MODES.into_iter().flat_map(|mode| [2, 4, 8].map(|n| (mode, n))) {
+        let mut case = Head::random(3, n, 250, mode);
+        case.hc_eps = 0.3;
+        case.base = Buf::input(&vec![f32::NEG_INFINITY; n], 0);
+        for token in case.residual.chunks_mut(n * 250) {
+            let (first, others) = token.split_at_mut(250);
+            others.iter_mut().zip(first.iter().cycle()).for_each(|(r, first)| *r = -*first);
+        }
+        let element = |at: usize| {
+            let (token, d) = (at / 250, at % 250);
+            let stream = |i: usize| case.residual[(token * n + i) * 250 + d].to_f32();
+            bf16::from_f32((0..n).fold(0.0, |acc, i| case.hc_eps.mul_add(stream(i), acc)))
+        };
+        let want: Vec<bf16> = (0..3 * 250).map(element).collect();
+        for (level, exec) in levels() {
+            assert_bits(format!("{level} {mode:?} n {n}"), &case.run(&exec), &want);
+        }
+        assert!(n > 2 || want.iter().filter(|v| v.to_f32() != 0.0).count() > 700);
     }
 }
 

@@ -2,7 +2,7 @@
 mod common;
 
 use common::cases::PreMix;
-use common::compare::assert_near;
+use common::compare::{assert_bits, assert_near};
 use common::data::Buf;
 use common::{levels, props};
 use proptest::prelude::*;
@@ -112,6 +112,22 @@ fn tiny_eps_with_zero_squares() {
     }
     check(&case); // rstd is 1e10, so that column 1 has logits near 3 * scale
     assert!(case.run(&gatemix::Exec::cpu())[1] > 0.7);
+}
+
+#[test]
+fn the_product_with_scale_is_rounded_before_base_is_added() {
+    // rstd = 1 and base = -(mix * scale): the logit is 0, or, contracted, the rounding error of a large product.
+    let mut case = PreMix::random(1, 1, 8);
+    (case.hc_hidden, case.rms_eps, case.hc_pre_eps, case.scale[0]) = (1, 0.0, 0.0, 1234.567);
+    case.sqrsum.set([0, 0], 1.0);
+    for j in 0..8 {
+        let mix = 1000.1 + j as f32;
+        case.gemm_out.set([0, 0, j], mix);
+        case.base[j] = -(mix * case.scale[0]);
+    }
+    for (level, exec) in levels() {
+        assert_bits(level, &case.run(&exec), &[0.5; 8]);
+    }
 }
 
 #[test]

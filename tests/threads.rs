@@ -6,26 +6,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::abi::{self, OPERATORS};
-use common::cases::{self, Case, Collapse, Gate, Head, Norm, PreMix, Seam};
+use common::cases::{self, Case};
 use common::levels;
+use gatemix::Exec;
 use gatemix::sys::{GM_ERROR_INVALID_VALUE, GM_NO_AVX512, GM_OK, GM_PORTABLE, gm_parallel};
-use gatemix::{Exec, HeadMode};
-use half::bf16;
-
-/// Problems that are worth more than one task.
-fn large() -> Vec<Box<dyn Case>> {
-    vec![
-        Box::new(Gate::random(1, 1024, 1000)),
-        Box::new(Gate::random(130, 1024, 320)),
-        Box::new(Norm::<bf16>::random(300, 1280)),
-        Box::new(Norm::<f32>::random(300, 1280)),
-        Box::new(Collapse::random(300, 4, 1280)),
-        Box::new(Head::random(40, 4, 1280, HeadMode::Rounded)),
-        Box::new(Head::random(40, 4, 1280, HeadMode::Fp32)),
-        Box::new(PreMix::random(27, 1000, 4)),
-        Box::new(Seam::random(300, 4, 1280)),
-    ]
-}
 
 #[test]
 fn callers_at_once() {
@@ -47,16 +31,39 @@ fn callers_at_once() {
 }
 
 #[cfg(feature = "rayon")]
-#[test]
-fn any_number_of_rayon_threads() {
-    let pools = [1, 2, 3, 8].map(|threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap());
-    for case in large().iter().chain(&cases::all()) {
-        for (level, exec) in levels() {
-            let want = case.run_bits(&exec.serial());
-            for pool in &pools {
-                let threads = pool.current_num_threads();
-                let same = pool.install(|| case.run_bits(&exec) == want);
-                assert!(same, "{} at level {level} differs on {threads} threads", case.op());
+mod rayon_pools {
+    use gatemix::HeadMode;
+    use half::bf16;
+
+    use crate::common::cases::{self, Case, Collapse, Gate, Head, Norm, PreMix, Seam};
+    use crate::common::levels;
+
+    /// Problems that are worth more than one task.
+    fn large() -> Vec<Box<dyn Case>> {
+        vec![
+            Box::new(Gate::random(1, 1024, 1000)),
+            Box::new(Gate::random(130, 1024, 320)),
+            Box::new(Norm::<bf16>::random(300, 1280)),
+            Box::new(Norm::<f32>::random(300, 1280)),
+            Box::new(Collapse::random(300, 4, 1280)),
+            Box::new(Head::random(40, 4, 1280, HeadMode::Rounded)),
+            Box::new(Head::random(40, 4, 1280, HeadMode::Fp32)),
+            Box::new(PreMix::random(27, 1000, 4)),
+            Box::new(Seam::random(300, 4, 1280)),
+        ]
+    }
+
+    #[test]
+    fn any_number_of_rayon_threads() {
+        let pools = [1, 2, 3, 8].map(|threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap());
+        for case in large().iter().chain(&cases::all()) {
+            for (level, exec) in levels() {
+                let want = case.run_bits(&exec.serial());
+                for pool in &pools {
+                    let threads = pool.current_num_threads();
+                    let same = pool.install(|| case.run_bits(&exec) == want);
+                    assert!(same, "{} at level {level} differs on {threads} threads", case.op());
+                }
             }
         }
     }

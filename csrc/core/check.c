@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 static const char *dtype_name(int32_t dtype) {
   switch (dtype) {
@@ -21,6 +22,15 @@ static const char *dtypes_name(int dtypes) {
 }
 
 static int64_t element_size(int32_t dtype) { return dtype == GM_F32 ? 4 : 2; }
+
+/* Writes "[1, 2, 3]". */
+static void list(char *text, size_t size, const int64_t *values, int32_t count) {
+  size_t used = 0;
+  for (int32_t i = 0; i < count && used < size; ++i) {
+    used += (size_t)snprintf(text + used, size - used, "%s%" PRId64 "%s", i == 0 ? "[" : ", ", values[i],
+                             i == count - 1 ? "]" : "");
+  }
+}
 
 bool gm_tensor_empty(const gm_tensor *tensor) {
   for (int32_t i = 0; i < tensor->rank; ++i) {
@@ -87,9 +97,11 @@ gm_status gm_check_tensor(const gm_tensor *tensor, const char *name, int dtypes,
   }
   int64_t first, last;
   if (!countable(tensor) || !extent(tensor, &first, &last)) {
-    return gm_fail(GM_ERROR_SHAPE,
-                   "%s.shape[0] = %" PRId64 ", ... is too large: a tensor must span less than 2^63 bytes", name,
-                   tensor->shape[0]);
+    char shape[128], stride[128];
+    list(shape, sizeof shape, tensor->shape, tensor->rank);
+    list(stride, sizeof stride, tensor->stride, tensor->rank);
+    return gm_fail(GM_ERROR_SHAPE, "%s.shape = %s, .stride = %s is too large: a tensor must span less than 2^63 bytes",
+                   name, shape, stride);
   }
   if (tensor->data == NULL) {
     return gm_fail(GM_ERROR_NULL_POINTER, "%s.data is NULL, but the tensor is not empty", name);
