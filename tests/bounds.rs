@@ -24,7 +24,7 @@ fn check<C: Case>(make: impl Fn() -> C) {
 #[test]
 fn gated_mla() {
     for k in SIZES {
-        [1, 3, 8, 9, 20].iter().for_each(|m| check(|| Gate::random(*m, 256, k)));
+        [1, 3, 8, 9, 20, 49, 70].iter().for_each(|m| check(|| Gate::random(*m, 256, k)));
     }
 }
 

@@ -62,6 +62,7 @@ fn check(case: &Gate) {
 
 #[test]
 fn every_number_of_rows() {
+    (4..=49).for_each(|m| check(&Gate::random(m, 256, 33))); // every way to group a few rows
     ROWS.iter().for_each(|m| check(&Gate::random(*m, 256, 72)));
 }
 
@@ -69,7 +70,8 @@ fn every_number_of_rows() {
 fn every_depth() {
     for k in DEPTHS {
         check(&Gate::random(3, 256, k)); // few rows and many rows have kernels of their own
-        check(&Gate::random(18, 256, k));
+        check(&Gate::random(13, 256, k));
+        check(&Gate::random(50, 256, k));
     }
 }
 
@@ -78,6 +80,7 @@ fn every_width() {
     for n in WIDTHS {
         check(&Gate::random(2, n, 65));
         check(&Gate::random(33, n, 65));
+        check(&Gate::random(66, n, 65));
     }
 }
 
@@ -90,7 +93,7 @@ fn all_heads_of_a_large_model() {
 
 #[test]
 fn misaligned_operands() {
-    for (m, k) in [(1, 64), (3, 65), (40, 64), (40, 33)] {
+    for (m, k) in [(1, 64), (3, 65), (40, 64), (70, 64), (70, 33)] {
         check(&Gate::random(m, 512, k).misaligned());
     }
 }
@@ -98,7 +101,7 @@ fn misaligned_operands() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn any_shape(m in 0usize..40, tiles in 1usize..4, k in 1usize..200, misaligned: bool) {
+    fn any_shape(m in 0usize..80, tiles in 1usize..4, k in 1usize..200, misaligned: bool) {
         let case = Gate::random(m, 256 * tiles, k);
         let case = if misaligned { case.misaligned() } else { case };
         for (level, exec) in levels() {
@@ -112,7 +115,7 @@ proptest! {
 
 #[test]
 fn in_place_gives_the_same_bits() {
-    for (m, k) in [(1, 72), (8, 6144), (9, 72), (130, 65)] {
+    for (m, k) in [(1, 72), (8, 6144), (13, 72), (130, 65)] {
         let case = Gate::random(m, 512, k);
         for (level, exec) in levels() {
             assert_bits(format!("{level} m {m} k {k}"), &case.run_in_place(&exec), &case.run(&exec));
@@ -181,7 +184,7 @@ fn sigmoid_keeps_its_relative_accuracy() {
 }
 
 /// One row and many; k odd and even.
-const SHAPES: [[usize; 2]; 5] = [[1, 1], [2, 7], [8, 64], [11, 33], [20, 72]];
+const SHAPES: [[usize; 2]; 6] = [[1, 1], [2, 7], [8, 64], [11, 33], [20, 72], [53, 65]];
 
 fn for_each_level(mut run: impl FnMut(&str, &Exec, [usize; 2])) {
     for (level, exec) in levels() {
@@ -263,6 +266,7 @@ fn repeat_runs_give_the_same_bits() {
 fn spoilt_rows_stay_alone() {
     props::spoilt_tokens_stay_alone(&Gate::random(8, 256, 72), 3);
     props::spoilt_tokens_stay_alone(&Gate::random(21, 256, 65), 20);
+    props::spoilt_tokens_stay_alone(&Gate::random(55, 256, 65), 50);
 }
 
 #[test]

@@ -143,8 +143,10 @@ static int64_t grain_of(int64_t bytes_per_token) {
 
 gm_status gm_gated_mla_cpu(const gm_exec *exec, const gm_gated_mla_problem *p) {
   enum { kGemvGrain = 32 }; /* 64 bytes of an output row: no two tasks write one cache line of an aligned tensor */
+  /* Rows of x up to which reading the weight as it lies beats packing it: docs/tuning.md, 2026-12-01. */
+  static const int64_t gemv_max_rows[kIsaCount] = {8, 12, 48};
   const isa i = choose_isa(exec->flags);
-  if (p->m <= GM_GEMV_MAX_ROWS) {
+  if (p->m <= gemv_max_rows[i]) {
     return run(exec, &gated_mla_gemv, i, p, p->n, kGemvGrain);
   }
   return run(exec, &gated_mla_gemm, i, p, divide_up(p->m, GM_GEMM_TILE_M) * (p->n / GM_GEMM_TILE_N), 1);

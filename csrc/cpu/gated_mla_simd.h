@@ -2,19 +2,25 @@
 #include "cpu/kernels.h"
 #include "cpu/simd_math.h"
 
+static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+
 /* out = bf16(attn * sigmoid(z)) for `count` neighbours of a row */
 GM_INLINE void gate(const float *z, const uint16_t *attn, uint16_t *out, int64_t count) {
   const vf a = vf_load_bf16(attn, count);
   vf_store_bf16(out, vf_round_bf16(vf_mul(a, vf_sigmoid(vf_load(z, count)))), count);
 }
 
-/* ---- Few rows of x: the weight is read once, as it lies; a register block of R weight rows by M x rows. ---- */
+/* ---- Few rows of x: the weight is read from memory once, as it lies. ---- */
 
-enum { kMaxM = GM_GEMV_MAX_ROWS, kMaxR = 8 };
+enum {
+  kGroup = kRegisters == 32 ? 5 : 4,      /* rows of x that go through a few rows of the weight together */
+  kWeightRows = kRegisters == 32 ? 4 : 2, /* kGroup * kWeightRows sums and their operands fit the registers */
+  kMaxWeightRows = 8
+};
 
-GM_INLINE void dot_step(const uint16_t *x, const uint16_t *w, int64_t k, int64_t count, vf sum[kMaxM][kMaxR], int M,
-                        int R) {
-  vf_pair a[kMaxM];
+GM_INLINE void dot_step(const uint16_t *x, const uint16_t *w, int64_t k, int64_t count, vf sum[kGroup][kMaxWeightRows],
+                        int M, int R) {
+  vf_pair a[kGroup];
   GM_UNROLL
   for (int m = 0; m < M; ++m) {
     a[m] = vf_load_bf16_pair(x + m * k, count);
@@ -29,48 +35,65 @@ GM_INLINE void dot_step(const uint16_t *x, const uint16_t *w, int64_t k, int64_t
   }
 }
 
-GM_INLINE void gemv(const gm_gated_mla_problem *p, int64_t begin, int64_t end, int M, int R) {
-  for (int64_t n = begin; n < end; n += R) {
-    const uint16_t *w = p->weight + n * p->k;
-    vf sum[kMaxM][kMaxR];
+/* Outputs [m0, m0 + M) x [n, n + R). */
+GM_INLINE void dots(const gm_gated_mla_problem *p, int64_t m0, int64_t n, int M, int R) {
+  const uint16_t *x = p->x + m0 * p->k, *w = p->weight + n * p->k;
+  vf sum[kGroup][kMaxWeightRows];
+  GM_UNROLL
+  for (int m = 0; m < M; ++m) {
     GM_UNROLL
-    for (int m = 0; m < M; ++m) {
-      GM_UNROLL
-      for (int r = 0; r < R; ++r) {
-        sum[m][r] = vf_zero();
-      }
+    for (int r = 0; r < R; ++r) {
+      sum[m][r] = vf_zero();
     }
-    int64_t i = 0;
-    for (; i + 2 * kLanes <= p->k; i += 2 * kLanes) {
-      dot_step(p->x + i, w + i, p->k, 2 * kLanes, sum, M, R);
-    }
-    if (i < p->k) {
-      dot_step(p->x + i, w + i, p->k, p->k - i, sum, M, R);
-    }
+  }
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= p->k; i += 2 * kLanes) {
+    dot_step(x + i, w + i, p->k, 2 * kLanes, sum, M, R);
+  }
+  if (i < p->k) {
+    dot_step(x + i, w + i, p->k, p->k - i, sum, M, R);
+  }
+  GM_UNROLL
+  for (int m = 0; m < M; ++m) {
+    float z[kMaxWeightRows];
     GM_UNROLL
-    for (int m = 0; m < M; ++m) {
-      float z[kMaxR];
-      GM_UNROLL
-      for (int r = 0; r < R; ++r) {
-        z[r] = vf_sum(sum[m][r]);
+    for (int r = 0; r < R; ++r) {
+      z[r] = vf_sum(sum[m][r]);
+    }
+    const int64_t out = (m0 + m) * p->n + n;
+    gate(z, p->attn + out, p->out + out, R);
+  }
+}
+
+/* All rows of x, in groups of about the same size: only the first finds its weight rows in memory, the others in the
+ * nearest cache. */
+static void grouped_dots(const gm_gated_mla_problem *p, int64_t begin, int64_t end) {
+  const int64_t groups = (p->m + kGroup - 1) / kGroup, size = (p->m + groups - 1) / groups;
+  for (int64_t n = begin; n < end; n += kWeightRows) {
+    for (int64_t m = 0; m < p->m; m += size) {
+      switch (min(size, p->m - m)) {
+      case 1: dots(p, m, n, 1, kWeightRows); break;
+      case 2: dots(p, m, n, 2, kWeightRows); break;
+      case 3: dots(p, m, n, 3, kWeightRows); break;
+      case 4: dots(p, m, n, 4, kWeightRows); break;
+      default: dots(p, m, n, kGroup, kWeightRows); break;
       }
-      gate(z, p->attn + m * p->n + n, p->out + m * p->n + n, R);
     }
   }
 }
 
 void GM_TWIN(gm_gated_mla_gemv)(const void *problem, int64_t begin, int64_t end) {
   const gm_gated_mla_problem *p = problem;
-  enum { kWide = kRegisters == 32 }; /* M * R sums, and the operands of one of them, fit the register file */
-  switch (p->m) {
-  case 1: gemv(p, begin, end, 1, 8); break;
-  case 2: gemv(p, begin, end, 2, kWide ? 8 : 4); break;
-  case 3: gemv(p, begin, end, 3, kWide ? 4 : 2); break;
-  case 4: gemv(p, begin, end, 4, kWide ? 4 : 2); break;
-  case 5: gemv(p, begin, end, 5, kWide ? 4 : 1); break;
-  case 6: gemv(p, begin, end, 6, kWide ? 2 : 1); break;
-  case 7: gemv(p, begin, end, 7, kWide ? 2 : 1); break;
-  default: gemv(p, begin, end, 8, kWide ? 2 : 1); break;
+  if (p->m == 1) { /* more weight rows: as many sums are needed to hide the latency of one */
+    for (int64_t n = begin; n < end; n += kMaxWeightRows) {
+      dots(p, 0, n, 1, kMaxWeightRows);
+    }
+  } else if (p->m == 2) {
+    for (int64_t n = begin; n < end; n += 2 * kWeightRows) {
+      dots(p, 0, n, 2, 2 * kWeightRows);
+    }
+  } else {
+    grouped_dots(p, begin, end);
   }
 }
 
@@ -91,7 +114,10 @@ GM_INLINE void pack_panel(const uint16_t *w, int64_t k, int64_t depth, float *pa
       vf rows[kLanes];
       GM_UNROLL
       for (int l = 0; l < kLanes; ++l) {
-        rows[l] = vf_load_bf16(w + (j + l) * k + i, count);
+        const uint16_t *row = w + (j + l) * k + i;
+        /* The next block of the row: hardware prefetchers don't follow so many short runs. */
+        __builtin_prefetch((const void *)((uintptr_t)row + kDepth * sizeof *row));
+        rows[l] = vf_load_bf16(row, count);
       }
       vf_transpose(rows);
       GM_UNROLL
@@ -155,8 +181,6 @@ GM_INLINE void micro_rows(const float *wide, const float *panel, int64_t depth, 
   default: micro(wide, panel, depth, sums, accumulate, kMicroM); break;
   }
 }
-
-static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void tile(const gm_gated_mla_problem *p, int64_t m0, int64_t n0) {
   _Alignas(64) float sums[GM_GEMM_TILE_M * GM_GEMM_TILE_N];

@@ -12,7 +12,6 @@
 typedef void gm_cpu_kernel(const void *problem, int64_t begin, int64_t end);
 
 enum {
-  GM_GEMV_MAX_ROWS = 8, /* rows of x up to which the weight is streamed once and not packed */
   GM_GEMM_TILE_M = 64,
   GM_GEMM_TILE_N = 128, /* divides the granule of the gate width, so that no tile is cut along n */
   GM_MAX_STREAMS = 8

@@ -92,7 +92,8 @@ static void shapes(void) {
 }
 
 static void larger_shapes(void) {
-  const int64_t sizes[][3] = {{33, 250, 512}, {3, 1030, 768}, {65, 64, 256}, {1, 6144, 256}, {17, 129, 1280}};
+  const int64_t sizes[][3] = {{33, 250, 512},  {3, 1030, 768}, {65, 64, 256}, {1, 6144, 256},
+                              {17, 129, 1280}, {49, 7, 256},   {50, 33, 256}, {53, 100, 256}};
   for (int level = 0; level < LEVELS; ++level)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
       const problem p = make(sizes[i][0], sizes[i][1], sizes[i][2], i % 2);
@@ -119,7 +120,7 @@ static void in_place(void) {
 static void special_values(void) {
   const uint16_t inf = 0x7F80, minus_inf = 0xFF80, nan = 0x7FC0;
   for (int level = 0; level < LEVELS; ++level)
-    for (int64_t m = 5; m <= 20; m += 15) {
+    for (int64_t m = 5; m <= 50; m += 15) {
       problem p = make(m, 7, 256, false);
       CHECK_OK(call(&p, levels[level]));
       uint16_t *clean = p.out;
