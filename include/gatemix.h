@@ -11,9 +11,12 @@
  *   - T == 0 (or m == 0) is a success that launches nothing.
  *   - An epsilon is used as given: any finite value >= 0, never clamped.
  *   - A pointer needs the alignment of its element (2 or 4 bytes), no more.
- *   - Same inputs, same bits, whatever the number of threads. In the mHC operators, hc_collapse and rms_norm
- *     a token's result does not depend on the other tokens.
- *   - Outputs are contiguous, and may overlap another argument only where an operator says so.
+ *   - Same inputs, same bits, whatever the number of threads, as long as they agree on flushing subnormals. In the
+ *     mHC operators, hc_collapse and rms_norm a token's result does not depend on the other tokens.
+ *   - Outputs are contiguous. The address range from an output's first byte to its last may meet that of another
+ *     argument only where an operator says so.
+ *   - An operator uses at most 128 KiB of stack, on the calling thread and in each parallel task.
+ *   - The environment (GATEMIX_ENABLE, GATEMIX_CPU_ISA) is read with getenv: don't change it at the same time.
  */
 #ifndef GATEMIX_H
 #define GATEMIX_H
@@ -51,7 +54,7 @@ enum {
   GM_ERROR_SHAPE = 5,         /**< a dimension is negative, too large or does not match the others */
   GM_ERROR_STRIDE = 6,        /**< a tensor is not laid out as the operator needs it */
   GM_ERROR_ALIGNMENT = 7,     /**< a pointer is not a multiple of its element size */
-  GM_ERROR_OVERLAP = 8,       /**< an output shares memory with another argument */
+  GM_ERROR_OVERLAP = 8,       /**< the address ranges of an output and another argument meet */
   GM_ERROR_BACKEND = 9        /**< the backend is not in this build, or has no usable device */
 };
 
@@ -84,8 +87,7 @@ typedef struct gm_tensor {
 } gm_tensor;
 
 /** How CPU kernels run in parallel: run() must call task(arg, i) exactly once for each i < tasks, in any
- * order and on any threads, and return when all calls have returned. width: threads that run() can keep busy.
- * A task uses at most 128 KiB of stack. */
+ * order and on any threads, and return when all calls have returned. width: threads that run() can keep busy. */
 typedef struct gm_parallel {
   void *ctx;
   int32_t width;
@@ -93,7 +95,8 @@ typedef struct gm_parallel {
 } gm_parallel;
 
 /** Where and how an operator runs. Zero it, set struct_size = sizeof(gm_exec) and backend, then what you need.
- * A struct_size beyond what this version knows is accepted if the unknown tail is zero. */
+ * A later version may append fields, after the padding at the end: a struct_size beyond what this version knows is
+ * accepted, up to 1024, if the unknown tail is zero. */
 typedef struct gm_exec {
   size_t struct_size;
   int32_t backend;             /**< GM_BACKEND_* */
@@ -154,7 +157,10 @@ enum {
   GM_GATE_REASON_COUNT = 10
 };
 
-/** What the support check looks at. Truth values are 0 or 1. */
+/** What gm_gated_mla's weight rows must be a multiple of. */
+enum { GM_GATE_WIDTH_MULTIPLE = 256 };
+
+/** What the support check looks at. Truth values are 0 or 1. struct_size works as in gm_exec. */
 typedef struct gm_gate_facts {
   size_t struct_size;        /**< sizeof(gm_gate_facts) */
   int32_t enabled;           /**< see gm_gate_enabled() */
@@ -170,7 +176,7 @@ typedef struct gm_gate_facts {
   int64_t gate_width;        /**< rows of the weight */
 } gm_gate_facts;
 
-/** One reason with its sentence. */
+/** One reason with its sentence. Written in arrays, so it never grows. */
 typedef struct gm_gate_verdict {
   int32_t supported; /**< 1 = gm_gated_mla can serve this layer */
   int32_t reason;    /**< GM_GATE_* */
@@ -183,7 +189,7 @@ GM_API int32_t gm_gate_enabled(int32_t fallback);
 /** The first reason that speaks against gm_gated_mla, or GM_GATE_SUPPORTED. A pure function of the facts.
  * Follows vLLM's hpc_gated_mla_supported.
  * @retval GM_ERROR_NULL_POINTER   facts or verdict is NULL
- * @retval GM_ERROR_INVALID_VALUE  facts->struct_size is not one that this library knows */
+ * @retval GM_ERROR_INVALID_VALUE  facts->struct_size is wrong */
 GM_API gm_status gm_gated_mla_support(const gm_gate_facts *facts, gm_gate_verdict *verdict);
 
 /** All reasons that speak against it, in order: count is how many there are, of which the first `capacity`
@@ -200,7 +206,7 @@ GM_API gm_status gm_gated_mla_support_all(const gm_gate_facts *facts, gm_gate_ve
  * Formula: vllm.model_executor.layers.hpc.gated_mla.hpc_gated_mla_gemm.
  *
  * @param x       bf16 [m, k], contiguous, m >= 0, k >= 1
- * @param weight  bf16 [n, k], contiguous, n a multiple of 256
+ * @param weight  bf16 [n, k], contiguous, n a multiple of GM_GATE_WIDTH_MULTIPLE
  * @param attn    bf16 [m, n], contiguous
  * @param out     bf16 [m, n], contiguous; may be exactly attn */
 GM_API gm_status gm_gated_mla(const gm_exec *exec, const gm_tensor *x, const gm_tensor *weight, const gm_tensor *attn,

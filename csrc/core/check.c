@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static const char *dtype_name(int32_t dtype) {
+const char *gm_dtype_name(int32_t dtype) {
   switch (dtype) {
   case GM_BF16: return "bf16";
   case GM_F16: return "f16";
@@ -78,7 +78,7 @@ gm_status gm_check_tensor(const gm_tensor *tensor, const char *name, int dtypes,
   }
   if (tensor->dtype < GM_BF16 || tensor->dtype > GM_F32 || !(dtypes >> tensor->dtype & 1)) {
     return gm_fail(GM_ERROR_DTYPE, "%s.dtype = %" PRId32 " (%s) must be %s", name, tensor->dtype,
-                   dtype_name(tensor->dtype), dtypes_name(dtypes));
+                   gm_dtype_name(tensor->dtype), dtypes_name(dtypes));
   }
   if (tensor->rank < min_rank || tensor->rank > max_rank) {
     return min_rank == max_rank
@@ -108,7 +108,7 @@ gm_status gm_check_tensor(const gm_tensor *tensor, const char *name, int dtypes,
   }
   if ((uintptr_t)tensor->data % (uintptr_t)element_size(tensor->dtype) != 0) {
     return gm_fail(GM_ERROR_ALIGNMENT, "%s.data = %p must be a multiple of %" PRId64 ", the size of %s", name,
-                   tensor->data, element_size(tensor->dtype), dtype_name(tensor->dtype));
+                   tensor->data, element_size(tensor->dtype), gm_dtype_name(tensor->dtype));
   }
   return GM_OK;
 }
@@ -117,7 +117,7 @@ gm_status gm_check_same_dtype(const gm_tensor *tensor, const char *name, const g
                               const char *other_name) {
   if (tensor->dtype != other->dtype) {
     return gm_fail(GM_ERROR_DTYPE, "%s.dtype = %" PRId32 " (%s) must be %s, as %s.dtype", name, tensor->dtype,
-                   dtype_name(tensor->dtype), dtype_name(other->dtype), other_name);
+                   gm_dtype_name(tensor->dtype), gm_dtype_name(other->dtype), other_name);
   }
   return GM_OK;
 }

@@ -14,6 +14,10 @@ enum {
   GM_TAKES_FLOATS = 1 << GM_BF16 | 1 << GM_F16 | 1 << GM_F32
 };
 
+/* A versioned struct: struct_size, its first field, covers the `required` bytes, and what lies beyond the `known` ones
+ * is zero. */
+gm_status gm_check_struct_size(const void *structure, const char *name, size_t required, size_t known);
+
 /* exec is complete and its backend can run. */
 gm_status gm_check_exec(const gm_exec *exec);
 
@@ -44,6 +48,9 @@ gm_status gm_check_in_place(const gm_tensor *out, const char *out_name, const gm
 
 /* A finite float >= 0. */
 gm_status gm_check_epsilon(float value, const char *name);
+
+/* "bf16", "f16", "f32" or "unknown" */
+const char *gm_dtype_name(int32_t dtype);
 
 /* No element at all. */
 bool gm_tensor_empty(const gm_tensor *tensor);

@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <string.h>
 
 #include "core/check.h"
 #include "cuda/cuda.h"
@@ -13,18 +14,20 @@ gm_status gm_backend_status(int32_t backend, int32_t device) {
   }
 }
 
-/* Callers built against a later header may pass a longer struct, if what we don't know of it is unused. */
-static gm_status check_size(const gm_exec *exec) {
-  const size_t known = offsetof(gm_exec, flags) + sizeof exec->flags;
-  if (exec->struct_size < known) {
-    return gm_fail(GM_ERROR_INVALID_VALUE, "exec.struct_size = %zu must be sizeof(gm_exec) = %zu", exec->struct_size,
-                   sizeof(gm_exec));
+gm_status gm_check_struct_size(const void *structure, const char *name, size_t required, size_t known) {
+  enum { kLargest = 1024 }; /* an uninitialised size must not lead the scan below far astray */
+  size_t size;
+  memcpy(&size, structure, sizeof size);
+  if (size < required || size > kLargest) {
+    return gm_fail(GM_ERROR_INVALID_VALUE,
+                   "%s.struct_size = %zu must be sizeof(gm_%s) = %zu, or that of a later version, up to %d", name, size,
+                   name, known, kLargest);
   }
-  for (size_t i = sizeof(gm_exec); i < exec->struct_size; ++i) {
-    if (((const unsigned char *)exec)[i] != 0) {
+  for (size_t i = known; i < size; ++i) {
+    if (((const unsigned char *)structure)[i] != 0) {
       return gm_fail(GM_ERROR_INVALID_VALUE,
-                     "exec.struct_size = %zu: byte %zu is set, but this version knows only %zu bytes",
-                     exec->struct_size, i, sizeof(gm_exec));
+                     "%s.struct_size = %zu: byte %zu is set, but this version knows only %zu bytes", name, size, i,
+                     known);
     }
   }
   return GM_OK;
@@ -34,7 +37,7 @@ gm_status gm_check_exec(const gm_exec *exec) {
   if (exec == NULL) {
     return gm_fail(GM_ERROR_NULL_POINTER, "exec is NULL, but a gm_exec is required");
   }
-  GM_TRY(check_size(exec));
+  GM_TRY(gm_check_struct_size(exec, "exec", offsetof(gm_exec, flags) + sizeof exec->flags, sizeof *exec));
   const uint32_t known = GM_PORTABLE | GM_NO_AVX512;
   if ((exec->flags & ~known) != 0) {
     return gm_fail(GM_ERROR_INVALID_VALUE, "exec.flags = 0x%" PRIx32 " has unknown bits 0x%" PRIx32, exec->flags,

@@ -3,11 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/status.h"
+#include "core/check.h"
 
 /* Compute capabilities (10 * major + minor) that gm_gated_mla serves. */
 static const int32_t capabilities[] = {80, 86, 87, 89, 90, 100, 103, 120, 121};
-enum { kWidthMultiple = 256 };
 
 static int known_capability(int32_t capability) {
   for (size_t i = 0; i < sizeof capabilities / sizeof capabilities[0]; ++i) {
@@ -25,23 +24,11 @@ static void list_capabilities(char *text, size_t size) {
   }
 }
 
-static const char *first_strided(const gm_gate_facts *facts) {
-  return !facts->x_contiguous ? "x" : !facts->weight_contiguous ? "weight" : !facts->attn_contiguous ? "attn" : NULL;
-}
-
 static const char *gating_name(int32_t gating_type) {
   switch (gating_type) {
   case GM_GATING_NONE: return "none";
   case GM_GATING_HEADWISE: return "headwise";
   default: return "unknown";
-  }
-}
-
-static const char *dtype_name(int32_t dtype) {
-  switch (dtype) {
-  case GM_F16: return "f16";
-  case GM_F32: return "f32";
-  default: return "another type";
   }
 }
 
@@ -55,10 +42,23 @@ static int applies(int32_t reason, const gm_gate_facts *facts) {
   case GM_GATE_CAPABILITY: return facts->backend == GM_BACKEND_CUDA && !known_capability(facts->capability);
   case GM_GATE_GATING_TYPE: return facts->gating_type != GM_GATING_ELEMENTWISE;
   case GM_GATE_WEIGHT_DTYPE: return facts->weight_dtype != GM_BF16;
-  case GM_GATE_WIDTH: return facts->gate_width < 0 || facts->gate_width % kWidthMultiple != 0;
-  case GM_GATE_NOT_CONTIGUOUS: return first_strided(facts) != NULL;
+  case GM_GATE_WIDTH: return facts->gate_width < 0 || facts->gate_width % GM_GATE_WIDTH_MULTIPLE != 0;
+  case GM_GATE_NOT_CONTIGUOUS: return !facts->x_contiguous || !facts->weight_contiguous || !facts->attn_contiguous;
   default: return 0;
   }
+}
+
+static void explain_strided(const gm_gate_facts *facts, char *text, size_t size) {
+  const char *const names[] = {"x", "weight", "attn"};
+  const int strided[] = {!facts->x_contiguous, !facts->weight_contiguous, !facts->attn_contiguous};
+  size_t used = (size_t)snprintf(text, size, "gated MLA is off:");
+  int count = 0;
+  for (int i = 0; i < 3; ++i) {
+    if (strided[i]) {
+      used += (size_t)snprintf(text + used, size - used, "%s %s", count++ == 0 ? "" : " and", names[i]);
+    }
+  }
+  snprintf(text + used, size - used, "%s not contiguous", count == 1 ? " is" : " are");
 }
 
 static void explain(int32_t reason, const gm_gate_facts *facts, char *text, size_t size) {
@@ -86,15 +86,15 @@ static void explain(int32_t reason, const gm_gate_facts *facts, char *text, size
     break;
   case GM_GATE_WEIGHT_DTYPE:
     snprintf(text, size, "gated MLA is off: the gate's weight is %s (dtype %" PRId32 "), it must be bf16",
-             dtype_name(facts->weight_dtype), facts->weight_dtype);
+             gm_dtype_name(facts->weight_dtype), facts->weight_dtype);
     break;
   case GM_GATE_WIDTH:
-    snprintf(text, size, "gated MLA is off: gate_width = %" PRId64 " is not a multiple of %d", facts->gate_width,
-             kWidthMultiple);
+    snprintf(text, size,
+             facts->gate_width < 0 ? "gated MLA is off: gate_width = %" PRId64 " must not be negative"
+                                   : "gated MLA is off: gate_width = %" PRId64 " is not a multiple of %d",
+             facts->gate_width, GM_GATE_WIDTH_MULTIPLE);
     break;
-  case GM_GATE_NOT_CONTIGUOUS:
-    snprintf(text, size, "gated MLA is off: %s is not contiguous", first_strided(facts));
-    break;
+  case GM_GATE_NOT_CONTIGUOUS: explain_strided(facts, text, size); break;
   default: text[0] = '\0'; break;
   }
 }
@@ -113,10 +113,7 @@ gm_status gm_gated_mla_support_all(const gm_gate_facts *facts, gm_gate_verdict *
                    : count == NULL ? "count"
                                    : "verdicts");
   }
-  if (facts->struct_size != sizeof *facts) {
-    return gm_fail(GM_ERROR_INVALID_VALUE, "facts.struct_size = %zu must be sizeof(gm_gate_facts) = %zu",
-                   facts->struct_size, sizeof *facts);
-  }
+  GM_TRY(gm_check_struct_size(facts, "gate_facts", sizeof *facts, sizeof *facts));
   *count = 0;
   for (int32_t reason = GM_GATE_SUPPORTED + 1; reason < GM_GATE_REASON_COUNT; ++reason) {
     if (applies(reason, facts)) {

@@ -4,10 +4,12 @@
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
 
+#define TEXT_OF(value) #value
+#define VERSION_OF(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
 #if defined(__clang__)
-#define COMPILER "clang " __clang_version__
+#define COMPILER "clang " VERSION_OF(__clang_major__, __clang_minor__, __clang_patchlevel__)
 #else
-#define COMPILER "gcc " __VERSION__
+#define COMPILER "gcc " VERSION_OF(__GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__)
 #endif
 
 uint32_t gm_abi_version(void) { return GM_ABI_VERSION; }

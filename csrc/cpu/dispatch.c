@@ -168,8 +168,12 @@ gm_status gm_hc_head_cpu(const gm_exec *exec, const gm_hc_head_problem *p) {
 }
 
 gm_status gm_mhc_pre_mix_cpu(const gm_exec *exec, const gm_mhc_pre_mix_problem *p) {
-  enum { kCacheLine = 64 };
-  return run(exec, &mhc_pre_mix, choose_isa(exec->flags), p, p->tokens, grain_of(p->slices * kCacheLine));
+  enum {
+    kCacheLine = 64,
+    kManySlices = 1024
+  }; /* no tensor holds more slices than int64_t bytes, but a zero stride may */
+  const int64_t slices = p->slices < kManySlices ? p->slices : kManySlices;
+  return run(exec, &mhc_pre_mix, choose_isa(exec->flags), p, p->tokens, grain_of(slices * kCacheLine));
 }
 
 gm_status gm_mhc_post_collapse_rms_norm_cpu(const gm_exec *exec, const gm_mhc_post_collapse_rms_norm_problem *p) {

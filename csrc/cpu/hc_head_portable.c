@@ -1,15 +1,6 @@
 #include "cpu/kernels.h"
 #include "cpu/scalar.h"
 
-static float rsqrt_mean_square(const uint16_t *x, int64_t count, float eps) {
-  float lane[kSumLanes] = {0};
-  for (int64_t j = 0; j < count; ++j) {
-    const float v = gm_from_bf16(x[j]);
-    lane[j % kSumLanes] += v * v;
-  }
-  return gm_rsqrt(gm_sum_lanes(lane) / (float)count + eps);
-}
-
 /* Long fp32 sums are taken in blocks: a gate that is off by a few ulps shows where the collapse cancels. */
 static float project(const uint16_t *x, const float *fn, int64_t count, float r, int32_t mode) {
   enum { kBlock = 1024 };
@@ -32,7 +23,7 @@ void gm_hc_head_portable(const void *problem, int64_t begin, int64_t end) {
   const int64_t row = p->streams * p->hidden;
   for (int64_t t = begin; t < end; ++t) {
     const uint16_t *x = p->residual + t * row;
-    const float r = rsqrt_mean_square(x, row, p->rms_eps);
+    const float r = gm_rsqrt(gm_sum_of_squares(x, row, GM_BF16) / (float)row + p->rms_eps);
     float pre[GM_MAX_STREAMS];
     for (int64_t i = 0; i < p->streams; ++i) {
       const float mix = project(x, p->fn + i * row, row, r, p->mode);

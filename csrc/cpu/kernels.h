@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 
+#include "gatemix.h"
 #include "ops/problem.h"
 
 /* A kernel computes the items [begin, end) of a problem, which points to the operator's gm_*_problem. Items are
@@ -11,11 +12,8 @@
  *   gated_mla_gemm  tiles of GM_GEMM_TILE_M x GM_GEMM_TILE_N outputs, those of the same columns next to each other */
 typedef void gm_cpu_kernel(const void *problem, int64_t begin, int64_t end);
 
-enum {
-  GM_GEMM_TILE_M = 64,
-  GM_GEMM_TILE_N = 128, /* divides the granule of the gate width, so that no tile is cut along n */
-  GM_MAX_STREAMS = 8
-};
+enum { GM_GEMM_TILE_M = 64, GM_GEMM_TILE_N = 128 };
+_Static_assert(GM_GATE_WIDTH_MULTIPLE % GM_GEMM_TILE_N == 0, "no tile is cut along n");
 
 #define GM_DECLARE_TWINS(kernel) gm_cpu_kernel kernel##_portable, kernel##_avx2, kernel##_avx512
 

@@ -1,6 +1,5 @@
 /* Vector twin of mhc_post_collapse_rms_norm_portable.c; include simd_<isa>.h before. */
 #include "cpu/kernels.h"
-#include "cpu/scalar.h"
 #include "cpu/simd_math.h"
 
 typedef struct coefficients {

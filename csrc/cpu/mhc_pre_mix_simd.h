@@ -1,7 +1,6 @@
 /* Vector twin of mhc_pre_mix_portable.c; include simd_<isa>.h before. A block is kLanes tokens, whose gates are then
  * n vectors in the order of the output. */
 #include "cpu/kernels.h"
-#include "cpu/scalar.h"
 #include "cpu/simd_math.h"
 
 GM_INLINE void square_sums(const gm_mhc_pre_mix_problem *p, int64_t t, int64_t count, float *sums) {

@@ -1,15 +1,6 @@
 /* Vector twin of rms_norm_portable.c; include simd_<isa>.h before. */
 #include "cpu/kernels.h"
-#include "cpu/scalar.h"
 #include "cpu/simd_math.h"
-
-GM_INLINE vf load(const void *base, int64_t i, int64_t count, int32_t dtype) {
-  switch (dtype) {
-  case GM_BF16: return vf_load_bf16((const uint16_t *)base + i, count);
-  case GM_F16: return vf_load_f16((const uint16_t *)base + i, count);
-  default: return vf_load((const float *)base + i, count);
-  }
-}
 
 GM_INLINE void store(void *base, int64_t i, vf value, int64_t count, int32_t dtype) {
   switch (dtype) {
@@ -19,28 +10,11 @@ GM_INLINE void store(void *base, int64_t i, vf value, int64_t count, int32_t dty
   }
 }
 
-GM_INLINE float sum_of_squares(const void *x, int64_t width, int32_t dtype) {
-  enum { kChains = 4 };
-  vf sum[kChains] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
-  int64_t i = 0;
-  for (; i + kChains * kLanes <= width; i += kChains * kLanes) {
-    for (int c = 0; c < kChains; ++c) {
-      const vf v = load(x, i + c * kLanes, kLanes, dtype);
-      sum[c] = vf_fma(v, v, sum[c]);
-    }
-  }
-  for (; i < width; i += kLanes) {
-    const vf v = load(x, i, width - i < kLanes ? width - i : kLanes, dtype);
-    sum[0] = vf_fma(v, v, sum[0]);
-  }
-  return vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
-}
-
 GM_INLINE void scale_vector(const gm_rms_norm_problem *p, const void *x, void *out, vf r, int64_t i, int64_t count,
                             int32_t dtype) {
-  vf y = vf_mul(load(x, i, count, dtype), r);
+  vf y = vf_mul(vf_load_as(x, i, count, dtype), r);
   if (p->weight != NULL) {
-    y = vf_mul(y, load(p->weight, i, count, dtype));
+    y = vf_mul(y, vf_load_as(p->weight, i, count, dtype));
   }
   store(out, i, y, count, dtype);
 }
@@ -50,7 +24,7 @@ GM_INLINE void rows(const gm_rms_norm_problem *p, int64_t begin, int64_t end, in
   for (int64_t row = begin; row < end; ++row) {
     const char *x = (const char *)p->x + row * p->row_stride * size;
     char *out = (char *)p->out + row * p->width * size;
-    const vf r = vf_set1(gm_rsqrt(sum_of_squares(x, p->width, dtype) / (float)p->width + p->eps));
+    const vf r = vf_set1(gm_rsqrt(vf_sum_of_squares(x, p->width, dtype) / (float)p->width + p->eps));
     int64_t i = 0;
     for (; i + kLanes <= p->width; i += kLanes) {
       scale_vector(p, x, out, r, i, kLanes, dtype);

@@ -7,6 +7,15 @@
 
 #include "gatemix.h"
 
+/* Results are defined to the bit. */
+#if defined(__FAST_MATH__)
+#error "gatemix must not be compiled with -ffast-math"
+#endif
+#if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
+#error "gatemix needs float arithmetic in float"
+#endif
+_Static_assert(sizeof(void *) == 8, "gatemix needs a 64-bit target");
+
 /* One element at a time: the arithmetic of the portable kernels. */
 
 static inline uint32_t gm_float_bits(float value) {
@@ -59,7 +68,7 @@ static inline uint16_t gm_to_f16(float value) {
   return (uint16_t)(sign | ((magnitude - ((127u - 15u) << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13));
 }
 
-/* 1 / sqrt(v), correctly rounded (but for double rounding): an ulp of it moves every element of a row. */
+/* 1 / sqrt(v) in double, then rounded to fp32: an ulp of it moves every element of a row. */
 static inline float gm_rsqrt(float v) { return (float)(1.0 / sqrt((double)v)); }
 
 /* 1 / (1 + exp(-z)) with small relative error for every z: exp never sees a positive argument, so it can't overflow,
@@ -69,15 +78,43 @@ static inline float gm_sigmoid(float z) {
   return (z < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
-/* Sums run in this many independent lanes, which compilers turn into vectors without being allowed to reorder. */
-enum { kSumLanes = 16 };
+/* Long sums run in lanes, element j in lane j mod kSumLanes, that are added up as a tree: more exact than one chain, and
+ * compilers turn lanes into vectors without being allowed to reorder. */
+enum { kSumLanes = 64 };
 
-static inline float gm_sum_lanes(const float *lane) {
-  float sum = 0.0f;
-  for (int l = 0; l < kSumLanes; ++l) {
-    sum += lane[l];
+static inline float gm_sum_lanes(float lane[kSumLanes]) {
+  for (int width = kSumLanes / 2; width > 0; width /= 2) {
+    for (int l = 0; l < width; ++l) {
+      lane[l] += lane[l + width];
+    }
   }
-  return sum;
+  return lane[0];
+}
+
+/* Rows are summed in blocks of this length, so that the error does not grow with the row. */
+enum { kSumBlock = 8192 };
+
+static inline float gm_load(const void *base, int64_t i, int32_t dtype) {
+  switch (dtype) {
+  case GM_BF16: return gm_from_bf16(((const uint16_t *)base)[i]);
+  case GM_F16: return gm_from_f16(((const uint16_t *)base)[i]);
+  default: return ((const float *)base)[i];
+  }
+}
+
+/* Sum of x^2. The same bits as vf_sum_of_squares for bf16 and f16, whose squares are exact in fp32. */
+static inline float gm_sum_of_squares(const void *x, int64_t count, int32_t dtype) {
+  double total = 0.0;
+  for (int64_t begin = 0; begin < count; begin += kSumBlock) {
+    const int64_t length = count - begin < kSumBlock ? count - begin : kSumBlock;
+    float lane[kSumLanes] = {0};
+    for (int64_t j = 0; j < length; ++j) {
+      const float v = gm_load(x, begin + j, dtype);
+      lane[j % kSumLanes] += v * v;
+    }
+    total += (double)gm_sum_lanes(lane);
+  }
+  return (float)total;
 }
 
 #endif

@@ -121,6 +121,17 @@ static inline void vf_store_bf16(uint16_t *p, vf a, int64_t count) {
   vf_store_16(p, _mm_packus_epi32(low_half, high_half), count);
 }
 
+static inline void vf_store_bf16_pair(uint16_t *p, vf_pair a, int64_t count) {
+  const __m256i even = _mm256_srli_epi32(_mm256_castps_si256(a.even), 16);
+  const __m256i both = _mm256_or_si256(even, _mm256_castps_si256(a.odd));
+  uint16_t buffer[2 * kLanes];
+  void *target = count == 2 * kLanes ? p : buffer;
+  _mm256_storeu_si256((__m256i *)target, both);
+  if (count != 2 * kLanes) {
+    memcpy(p, buffer, (size_t)count * sizeof *p);
+  }
+}
+
 static inline vf vf_load_f16(const uint16_t *p, int64_t count) { return _mm256_cvtph_ps(vf_load_16(p, count)); }
 
 static inline void vf_store_f16(uint16_t *p, vf a, int64_t count) {

@@ -67,7 +67,11 @@ static inline void vf_store_16(uint16_t *p, __m256i a, int64_t count) {
 }
 
 static inline vf vf_load_bf16(const uint16_t *p, int64_t count) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(vf_load_16(p, count)), 16));
+  /* one permutation, word i to word 2 i + 1, instead of a widening and a shift */
+  const __m512i upper = _mm512_set_epi32(0xf0000, 0xe0000, 0xd0000, 0xc0000, 0xb0000, 0xa0000, 0x90000, 0x80000,
+                                         0x70000, 0x60000, 0x50000, 0x40000, 0x30000, 0x20000, 0x10000, 0);
+  const __m512i words = _mm512_castsi256_si512(vf_load_16(p, count));
+  return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, upper, words));
 }
 
 /* 2 * kLanes bf16 values as their even and odd elements: cheaper to widen than neighbours. */
@@ -107,6 +111,17 @@ static inline vf vf_round_bf16_clean_nan(vf a) {
 /* a holds bf16 values */
 static inline void vf_store_bf16(uint16_t *p, vf a, int64_t count) {
   vf_store_16(p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(a), 16)), count);
+}
+
+/* a holds bf16 values */
+static inline void vf_store_bf16_pair(uint16_t *p, vf_pair a, int64_t count) {
+  const __m512i even = _mm512_srli_epi32(_mm512_castps_si512(a.even), 16);
+  const __m512i both = _mm512_or_si512(even, _mm512_castps_si512(a.odd));
+  if (count == 2 * kLanes) {
+    _mm512_storeu_si512(p, both);
+  } else {
+    _mm512_mask_storeu_epi16(p, (__mmask32)((UINT64_C(1) << count) - 1), both);
+  }
 }
 
 static inline vf vf_load_f16(const uint16_t *p, int64_t count) { return _mm512_cvtph_ps(vf_load_16(p, count)); }

@@ -3,6 +3,8 @@
 
 /* What is the same for every vector width; include simd_<isa>.h before. */
 
+#include "cpu/scalar.h"
+
 #define GM_INLINE static inline __attribute__((always_inline))
 
 /* Loops over registers, which must be unrolled for arrays of vectors to stay in them. */
@@ -11,6 +13,47 @@
 #else
 #define GM_UNROLL _Pragma("GCC unroll 32")
 #endif
+
+GM_INLINE vf vf_load_as(const void *base, int64_t i, int64_t count, int32_t dtype) {
+  switch (dtype) {
+  case GM_BF16: return vf_load_bf16((const uint16_t *)base + i, count);
+  case GM_F16: return vf_load_f16((const uint16_t *)base + i, count);
+  default: return vf_load((const float *)base + i, count);
+  }
+}
+
+/* Sum of x^2, lanes and blocks as in gm_sum_of_squares. */
+GM_INLINE float vf_sum_of_squares(const void *x, int64_t count, int32_t dtype) {
+  enum { kChains = kSumLanes / kLanes };
+  double total = 0.0;
+  for (int64_t begin = 0; begin < count; begin += kSumBlock) {
+    const int64_t end = count - begin < kSumBlock ? count : begin + kSumBlock;
+    vf sum[kChains];
+    float lane[kSumLanes];
+    GM_UNROLL
+    for (int c = 0; c < kChains; ++c) {
+      sum[c] = vf_zero();
+    }
+    int64_t j = begin;
+    for (; j + kSumLanes <= end; j += kSumLanes) {
+      GM_UNROLL
+      for (int c = 0; c < kChains; ++c) {
+        const vf v = vf_load_as(x, j + c * kLanes, kLanes, dtype);
+        sum[c] = vf_fma(v, v, sum[c]);
+      }
+    }
+    GM_UNROLL
+    for (int c = 0; c < kChains; ++c) {
+      vf_store(lane + c * kLanes, sum[c], kLanes);
+    }
+    for (float *next = lane; j < end; j += kLanes, next += kLanes) {
+      const vf v = vf_load_as(x, j, end - j < kLanes ? end - j : kLanes, dtype);
+      vf_store(next, vf_fma(v, v, vf_load(next, kLanes)), kLanes);
+    }
+    total += (double)gm_sum_lanes(lane);
+  }
+  return (float)total;
+}
 
 /* exp for x <= 0 or NaN, to 1 ulp; below -104 the result is 0.
  * Cody-Waite reduction to |f| <= ln(2)/2, then a Taylor polynomial whose first term left out, f^8/8!, is below 2^-27. */

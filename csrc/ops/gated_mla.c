@@ -3,8 +3,6 @@
 #include "core/check.h"
 #include "cpu/cpu.h"
 
-enum { kWidthMultiple = 256 };
-
 static gm_status check(const gm_tensor *x, const gm_tensor *weight, const gm_tensor *attn, const gm_tensor *out) {
   GM_TRY(gm_check_tensor(x, "x", GM_TAKES_BF16, 2, 2));
   GM_TRY(gm_check_tensor(weight, "weight", GM_TAKES_BF16, 2, 2));
@@ -12,10 +10,10 @@ static gm_status check(const gm_tensor *x, const gm_tensor *weight, const gm_ten
   GM_TRY(gm_check_tensor(out, "out", GM_TAKES_BF16, 2, 2));
   GM_TRY(gm_check_dim_at_least(x, "x", 1, 1, "the length of the dot products"));
   GM_TRY(gm_check_dim(weight, "weight", 1, x->shape[1], "as x.shape[1]"));
-  if (weight->shape[0] % kWidthMultiple != 0) {
+  if (weight->shape[0] % GM_GATE_WIDTH_MULTIPLE != 0) {
     return gm_fail(GM_ERROR_SHAPE,
                    "weight.shape[0] = %" PRId64 " must be a multiple of %d, the granule of the gate width",
-                   weight->shape[0], kWidthMultiple);
+                   weight->shape[0], GM_GATE_WIDTH_MULTIPLE);
   }
   GM_TRY(gm_check_dim(attn, "attn", 0, x->shape[0], "as x.shape[0]"));
   GM_TRY(gm_check_dim(attn, "attn", 1, weight->shape[0], "as weight.shape[0]"));

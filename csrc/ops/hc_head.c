@@ -13,7 +13,7 @@ static gm_status check(const gm_tensor *residual, const gm_tensor *fn, const gm_
   const int64_t streams = residual->shape[1], hidden = residual->shape[2];
   GM_TRY(gm_check_streams(residual, "residual", 1));
   GM_TRY(gm_check_dim_at_least(residual, "residual", 2, 1, "the hidden size"));
-  if (hidden > INT64_MAX / 8) { /* only reachable with T == 0, where no other rule bounds it */
+  if (hidden > INT64_MAX / GM_MAX_STREAMS) { /* only reachable with T == 0, where no other rule bounds it */
     return gm_fail(GM_ERROR_SHAPE, "residual.shape[2] = %" PRId64 " is too large", hidden);
   }
   GM_TRY(gm_check_dim(fn, "fn", 0, streams, "as residual.shape[1]"));

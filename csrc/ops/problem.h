@@ -6,6 +6,8 @@
 /* What is left of an operator's arguments once they are checked: the only thing that kernels see.
  * bf16 and f16 are uint16_t bit patterns; strides are in elements. */
 
+enum { GM_MAX_STREAMS = 8 };
+
 typedef struct gm_gated_mla_problem {
   const uint16_t *x;      /* [m, k] */
   const uint16_t *weight; /* [n, k] */
