@@ -85,7 +85,8 @@ fn compile() {
         common.file("csrc/cuda/absent.c");
         common.compile("gatemix");
     }
-    if env::var_os("CARGO_CFG_UNIX").is_some() {
+    // musl has its math in libc.
+    if env::var_os("CARGO_CFG_UNIX").is_some() && cargo_variable("CARGO_CFG_TARGET_ENV") != "musl" {
         println!("cargo::rustc-link-lib=m");
     }
 }

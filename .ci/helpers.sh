@@ -47,12 +47,14 @@ c_test() {
   ${emulator:-} "$dir/tests/gatemix_c_tests"
 }
 
+# c_example PREFIX: the C and Python examples with what is installed there.
 c_example() {
   local flags
   flags=$(PKG_CONFIG_PATH="$1/lib/pkgconfig" pkg-config --cflags --libs gatemix)
   # shellcheck disable=SC2086
   cc -std=c11 -Wall -Wextra -pedantic -Werror examples/c/gate.c $flags -Wl,-rpath,"$1/lib" -o "$work/gate"
   "$work/gate"
+  python3 examples/python/rms_norm.py "$1/lib/libgatemix.so"
 }
 
 # Where build.rs put the C library of a cargo build with these options.

@@ -73,7 +73,7 @@ pub(crate) fn check(status: sys::gm_status) -> Result<()> {
         return Ok(());
     }
     // SAFETY: gm_last_error has no preconditions; its string stays until the next failing call on this thread.
-    let message = unsafe { to_str(sys::gm_last_error()) }.to_string();
+    let message = unsafe { to_string(sys::gm_last_error()) };
     Err(match status {
         sys::GM_ERROR_NULL_POINTER => Error::NullPointer(message),
         sys::GM_ERROR_INVALID_VALUE => Error::InvalidValue(message),
@@ -88,10 +88,18 @@ pub(crate) fn check(status: sys::gm_status) -> Result<()> {
     })
 }
 
+/// A sentence with numbers in it is printed by C, so that a locale may put bytes beyond ASCII in.
+///
 /// # Safety
-/// A NUL-terminated string that is neither freed nor changed during `'a`.
-pub(crate) unsafe fn to_str<'a>(text: *const c_char) -> &'a str {
+/// A NUL-terminated string that is neither freed nor changed during the call.
+pub(crate) unsafe fn to_string(text: *const c_char) -> String {
     // SAFETY: as above.
-    let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().expect("gatemix speaks ASCII")
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// # Safety
+/// A NUL-terminated constant.
+pub(crate) unsafe fn constant(text: *const c_char) -> &'static str {
+    // SAFETY: as above.
+    unsafe { CStr::from_ptr(text) }.to_str().expect("constants are ASCII")
 }

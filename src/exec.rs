@@ -33,7 +33,8 @@ pub fn backend_status(backend: Backend, device: i32) -> Result<()> {
 /// let reference = Exec::cpu().serial().portable(); // on the calling thread, in plain C
 /// ```
 ///
-/// The number of threads changes no bit of a result.
+/// The number of threads changes no bit of a result, provided that the pool's threads have the caller's floating-point
+/// mode (flush-to-zero).
 #[derive(Copy, Clone, Debug)]
 pub struct Exec<M: Memory = Host> {
     device: i32,
@@ -50,6 +51,9 @@ unsafe impl Sync for Exec<Host> {}
 
 impl Exec<Host> {
     /// On the CPU, on the rayon pool of the calling thread. Without feature `rayon` this is [`serial`](Self::serial).
+    ///
+    /// An operator that is called from a job of that pool may run other jobs of the pool while it waits for its own. So
+    /// hold no lock and no `RefCell` borrow that those need, or avoid it with [`serial`](Self::serial).
     pub fn cpu() -> Self {
         Self { device: 0, stream: ptr::null_mut(), parallel: true, flags: 0, memory: PhantomData }
     }

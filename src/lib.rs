@@ -10,9 +10,9 @@
 //! | [`mhc_pre_mix`] | gates from the partial results of a split-K projection |
 //! | [`mhc_post_collapse_rms_norm`] | new residual streams, their collapse, its norm |
 //!
-//! An operator takes an [`Exec`], which says where it runs, and [`Tensor`]s, which give slices a shape. It allocates
-//! nothing and writes to the [`TensorMut`]s that it is given. [`gated_mla_support`] tells in advance whether a layer
-//! can use the gate.
+//! An operator takes an [`Exec`], which says where it runs, and [`Tensor`]s, which give slices a shape. It writes to the
+//! [`TensorMut`]s that it is given; the C library allocates nothing. [`gated_mla_support`] tells in advance whether a
+//! layer can use the gate.
 //!
 //! ```
 //! use gatemix::half::bf16;
@@ -29,17 +29,19 @@
 //! all shapes that don't match, is an [`Error`] with a sentence that names the argument, its value and the rule.
 //!
 //! # Guarantees
-//! The same inputs give the same bits, whatever the number of threads. In all operators but the gate, a token's result
-//! does not depend on the other tokens. No tokens is a success that computes nothing.
+//! The same inputs give the same bits, whatever the number of threads, as long as they agree on flushing subnormals. In
+//! all operators but the gate, a token's result does not depend on the other tokens. No tokens is a success that computes nothing.
 //!
 //! # Features
 //! - `rayon` (default): the CPU kernels run on rayon's threads.
-//! - `cuda`: compiles the CUDA backend with nvcc. The result starts on machines without a GPU.
+//! - `cuda`: builds the runtime part of the CUDA backend with nvcc, without operators yet. The result starts on machines
+//!   without a GPU.
 //! - `bindgen`: regenerates [`sys`] at build time, which needs libclang.
 //!
 //! # Environment
 //! - `GATEMIX_ENABLE`: `1` or `0` overrules the caller of [`gate_enabled`].
-//! - `GATEMIX_CPU_ISA`: `portable`, `avx2` or `avx512` caps the instruction set of the CPU kernels; read once.
+//! - `GATEMIX_CPU_ISA`: `portable`, `avx2` or `avx512` caps the instruction set of the CPU kernels; read once. Any other value is
+//!   ignored.
 //! - `GATEMIX_CUDA_ARCHS`: at build time, the GPU architectures to compile for, such as `90a;100f`.
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
@@ -64,6 +66,10 @@ pub mod sys {
     include!("sys.rs");
 }
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use half;
 
 pub use error::{Error, Result};
@@ -83,7 +89,7 @@ pub use width::{GateWidth, StaticGateWidth};
 /// The version of the C library.
 pub fn version() -> &'static str {
     // SAFETY: a static string.
-    unsafe { error::to_str(sys::gm_version()) }
+    unsafe { error::constant(sys::gm_version()) }
 }
 
 /// The version of the C interface: it grows with every incompatible change.
@@ -95,7 +101,7 @@ pub fn abi_version() -> u32 {
 /// One line on this build and machine: version, compiler, instruction sets compiled in and the one in use, CUDA.
 pub fn build_info() -> String {
     // SAFETY: the string stays until the next call on this thread.
-    unsafe { error::to_str(sys::gm_build_info()) }.into()
+    unsafe { error::to_string(sys::gm_build_info()) }
 }
 
 /// The kernel of the last operator that succeeded on this thread, such as `gated_mla/cpu/avx512/gemv`.
@@ -103,5 +109,5 @@ pub fn build_info() -> String {
 /// `"none"` if that operator had nothing to compute, `""` if there was none.
 pub fn last_kernel() -> &'static str {
     // SAFETY: a static string.
-    unsafe { error::to_str(sys::gm_last_kernel()) }
+    unsafe { error::constant(sys::gm_last_kernel()) }
 }

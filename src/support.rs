@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::error::to_str;
+use crate::error::to_string;
 use crate::{Backend, DType, backend_status, sys};
 
 /// How an attention layer gates its output.
@@ -189,8 +189,8 @@ pub fn gate_enabled(default: bool) -> bool {
 
 fn unsupported(verdict: &sys::gm_gate_verdict) -> Unsupported {
     // SAFETY: C ends the message with a NUL.
-    let message = unsafe { to_str(verdict.message.as_ptr()) };
-    Unsupported { reason: UnsupportedReason::ALL[verdict.reason as usize - 1], message: message.into() }
+    let message = unsafe { to_string(verdict.message.as_ptr()) };
+    Unsupported { reason: UnsupportedReason::ALL[verdict.reason as usize - 1], message }
 }
 
 /// Is this the first verdict of its kind in this process?

@@ -19,7 +19,7 @@ pub const GM_ERROR_SHAPE: i32 = 5;
 pub const GM_ERROR_STRIDE: i32 = 6;
 /// a pointer is not a multiple of its element size
 pub const GM_ERROR_ALIGNMENT: i32 = 7;
-/// an output shares memory with another argument
+/// the address ranges of an output and another argument meet
 pub const GM_ERROR_OVERLAP: i32 = 8;
 /// the backend is not in this build, or has no usable device
 pub const GM_ERROR_BACKEND: i32 = 9;
@@ -77,8 +77,7 @@ impl Default for gm_tensor {
     }
 }
 /** How CPU kernels run in parallel: run() must call task(arg, i) exactly once for each i < tasks, in any
- order and on any threads, and return when all calls have returned. width: threads that run() can keep busy.
- A task uses at most 128 KiB of stack.*/
+ order and on any threads, and return when all calls have returned. width: threads that run() can keep busy.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gm_parallel {
@@ -119,7 +118,8 @@ impl Default for gm_parallel {
     }
 }
 /** Where and how an operator runs. Zero it, set struct_size = sizeof(gm_exec) and backend, then what you need.
- A struct_size beyond what this version knows is accepted if the unknown tail is zero.*/
+ A later version may append fields, after the padding at the end: a struct_size beyond what this version knows is
+ accepted, up to 1024, if the unknown tail is zero.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gm_exec {
@@ -200,7 +200,8 @@ pub const GM_GATE_WIDTH: i32 = 8;
 /// an operand is not contiguous
 pub const GM_GATE_NOT_CONTIGUOUS: i32 = 9;
 pub const GM_GATE_REASON_COUNT: i32 = 10;
-/// What the support check looks at. Truth values are 0 or 1.
+pub const GM_GATE_WIDTH_MULTIPLE: i32 = 256;
+/// What the support check looks at. Truth values are 0 or 1. struct_size works as in gm_exec.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct gm_gate_facts {
@@ -270,7 +271,7 @@ const _: () = {
         "Offset of field: gm_gate_facts::gate_width",
     ][::core::mem::offset_of!(gm_gate_facts, gate_width) - 48usize];
 };
-/// One reason with its sentence.
+/// One reason with its sentence. Written in arrays, so it never grows.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gm_gate_verdict {
@@ -337,7 +338,7 @@ unsafe extern "C" {
 
 ```text
  @retval GM_ERROR_NULL_POINTER   facts or verdict is NULL
- @retval GM_ERROR_INVALID_VALUE  facts->struct_size is not one that this library knows
+ @retval GM_ERROR_INVALID_VALUE  facts->struct_size is wrong
 ```*/
     pub fn gm_gated_mla_support(
         facts: *const gm_gate_facts,
@@ -359,7 +360,7 @@ unsafe extern "C" {
  Formula: vllm.model_executor.layers.hpc.gated_mla.hpc_gated_mla_gemm.
 
  @param x       bf16 [m, k], contiguous, m >= 0, k >= 1
- @param weight  bf16 [n, k], contiguous, n a multiple of 256
+ @param weight  bf16 [n, k], contiguous, n a multiple of GM_GATE_WIDTH_MULTIPLE
  @param attn    bf16 [m, n], contiguous
  @param out     bf16 [m, n], contiguous; may be exactly attn
 ```*/

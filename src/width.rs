@@ -1,6 +1,6 @@
-use crate::{Error, Result};
+use crate::{Error, Result, sys};
 
-const MULTIPLE: usize = 256;
+const MULTIPLE: usize = sys::GM_GATE_WIDTH_MULTIPLE as usize;
 
 /// The number of rows of a gate's weight: a multiple of 256.
 ///

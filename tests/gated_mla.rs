@@ -1,7 +1,7 @@
 //! `gated_mla` against float64, at every level.
 mod common;
 
-use common::cases::Gate;
+use common::cases::{Case, Gate};
 use common::compare::{Float, assert_bits, assert_each};
 use common::data::Rng;
 use common::{levels, props, say};
@@ -88,7 +88,7 @@ fn every_width() {
 fn all_heads_of_a_large_model() {
     let many = Gate::random(9, 16384, 6144);
     check(&many);
-    check(&common::cases::Case::pick(&many, &[4]));
+    check(&many.pick(&[4]));
 }
 
 #[test]
@@ -260,6 +260,30 @@ fn special_attn_with_an_ordinary_gate() {
 fn repeat_runs_give_the_same_bits() {
     props::repeats(&Gate::random(8, 512, 6144), &Gate::random(8, 256, 100));
     props::repeats(&Gate::random(65, 512, 320), &Gate::random(9, 256, 65));
+}
+
+/// Few rows, then many: within each, a row's bits do not depend on how many go along.
+#[test]
+fn a_row_has_the_same_bits_in_batches_of_a_kind() {
+    for (n, k) in [(256, 65), (512, 320)] {
+        let case = Gate::random(1003, n, k);
+        let all: Vec<usize> = (0..case.m).collect();
+        for (level, exec) in levels() {
+            let run = |rows: &[usize]| case.pick(rows).run_bits(&exec);
+            let alone: Vec<Vec<u32>> = all[..8].iter().map(|row| run(&[*row]).remove(0)).collect();
+            for m in [2, 3, 5, 8] {
+                assert!(run(&all[..m]) == alone[..m], "{level} k {k}: rows of {m}");
+            }
+            for m in [129, 1003] {
+                let rows = run(&all[..m]);
+                let batches = (0..m - 64).step_by(64).chain([m - 64]);
+                for first in batches {
+                    let batch = first..first + 64;
+                    assert!(run(&all[batch.clone()]) == rows[batch], "{level} k {k}: row {first} of {m}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -2,8 +2,9 @@
 mod common;
 
 use common::cases::PreMix;
-use common::compare::{assert_bits, assert_near};
+use common::compare::{assert_bits, assert_each, assert_near};
 use common::data::Buf;
+use common::oracle::sigmoid;
 use common::{levels, props};
 use proptest::prelude::*;
 
@@ -139,6 +140,24 @@ fn gates_far_from_zero_keep_their_relative_accuracy() {
     check(&case);
     case.base[..4].copy_from_slice(&[f32::NEG_INFINITY, f32::INFINITY, f32::NAN, 0.0]);
     check(&case);
+}
+
+#[test]
+fn sigmoid_in_fp32() {
+    // rstd = 1, so that a token's result is the sigmoid of its only element.
+    const T: usize = 100_000;
+    let mut case = PreMix::random(1, T, 1);
+    (case.hc_hidden, case.rms_eps, case.hc_pre_eps) = (1024, 0.0, 0.0);
+    (case.scale[0], case.base[0]) = (1.0, 0.0);
+    let z: Vec<f32> = (0..T).map(|t| -87.0 + 107.0 * (t as f32 / (T - 1) as f32)).collect();
+    for (t, z) in z.iter().enumerate() {
+        case.sqrsum.set([0, t], 1024.0);
+        case.gemm_out.set([0, t, 0], *z);
+    }
+    for (level, exec) in levels() {
+        let items = case.run(&exec).into_iter().zip(&z).map(|(got, z)| (*z, got, sigmoid(f64::from(*z))));
+        assert_each(level, items, |got, want| ((f64::from(*got) - want) / want).abs() <= 2f64.powi(-22));
+    }
 }
 
 #[test]

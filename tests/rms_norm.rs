@@ -66,6 +66,24 @@ fn without_a_weight() {
     check(&ones);
 }
 
+/// The sum of squares has one order, whatever the width of the vectors.
+fn check_levels_agree<E: Float + Element>(dim: usize) {
+    let mut case = Norm::<E>::random(3, dim);
+    case.weight = None;
+    let want = case.run(&gatemix::Exec::cpu().portable());
+    for (level, exec) in levels() {
+        assert_bits(format!("{level} {:?} dim {dim}", E::DTYPE), &case.run(&exec), &want);
+    }
+}
+
+#[test]
+fn every_level_gives_the_same_bits() {
+    for dim in [1, 63, 64, 65, 250, 8191, 8193, 28672] {
+        check_levels_agree::<bf16>(dim);
+        check_levels_agree::<f16>(dim);
+    }
+}
+
 #[test]
 fn the_weight_is_used() {
     let mut case = Norm::<f32>::random(3, 77);

@@ -95,7 +95,7 @@ fn capabilities() {
 
 #[test]
 fn widths() {
-    for width in [256, 512, 8192, 16384, 1 << 40] {
+    for width in [0, 256, 512, 8192, 16384, 1 << 40] {
         assert!(gated_mla_support(&GateFacts { gate_width: width, ..good() }).is_ok(), "{width}");
     }
     for width in [1, 64, 128, 255, 257, 384, 16384 + 128] {
@@ -124,6 +124,9 @@ fn types_and_operands() {
         assert_eq!(verdict.reason, Reason::NotContiguous);
         assert!(verdict.message.contains(&format!("{name} is not contiguous")), "{}", verdict.message);
     }
+    let two = GateFacts { weight_contiguous: false, attn_contiguous: false, ..good() };
+    let verdict = gated_mla_support(&two).unwrap_err();
+    assert!(verdict.message.contains("weight and attn are not contiguous"), "{}", verdict.message);
 }
 
 /// Holds with any GATEMIX_ENABLE; the next test runs it with several.

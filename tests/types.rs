@@ -57,11 +57,22 @@ fn a_gate_has_a_width_in_steps_of_256() {
     for width in [1, 255, 257, 8190] {
         shape_error(GateWidth::new(width), &[&width.to_string(), "multiple of 256"]);
     }
+    assert_eq!(GateWidth::new(0).unwrap(), StaticGateWidth::<0>::WIDTH); // as in C
     const WIDTH: GateWidth = StaticGateWidth::<768>::WIDTH;
     let data = [bf16::ZERO; 768 * 2];
     assert!(GateWeight::new(&data, WIDTH, 2).is_ok());
     shape_error(GateWeight::new(&data, WIDTH, 3), &["1536"]);
     shape_error(GateWeight::from_tensor(Tensor::new(&data, [2, 768]).unwrap()), &["2", "multiple of 256"]);
+}
+
+#[test]
+fn a_gate_without_columns_is_nothing_to_do() {
+    let x = [bf16::ONE; 10];
+    let weight = GateWeight::new(&[], GateWidth::new(0).unwrap(), 5).unwrap();
+    let attn = Tensor::new(&[], [2, 0]).unwrap();
+    let out = &mut TensorMut::new(&mut [], [2, 0]).unwrap();
+    gated_mla(&Exec::cpu(), Tensor::new(&x, [2, 5]).unwrap(), weight, attn, out).unwrap();
+    assert_eq!(last_kernel(), "none");
 }
 
 #[test]

@@ -85,8 +85,8 @@ static void explain(int32_t reason, const gm_gate_facts *facts, char *text, size
              facts->gating_type, gating_name(facts->gating_type));
     break;
   case GM_GATE_WEIGHT_DTYPE:
-    snprintf(text, size, "gated MLA is off: the gate's weight is %s (dtype %" PRId32 "), it must be bf16",
-             gm_dtype_name(facts->weight_dtype), facts->weight_dtype);
+    snprintf(text, size, "gated MLA is off: weight_dtype = %" PRId32 " (%s) must be bf16", facts->weight_dtype,
+             gm_dtype_name(facts->weight_dtype));
     break;
   case GM_GATE_WIDTH:
     snprintf(text, size,

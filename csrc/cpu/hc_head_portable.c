@@ -4,7 +4,7 @@
 /* Long fp32 sums are taken in blocks: a gate that is off by a few ulps shows where the collapse cancels. */
 static float project(const uint16_t *x, const float *fn, int64_t count, float r, int32_t mode) {
   enum { kBlock = 1024 };
-  float sum = 0.0f;
+  double sum = 0.0;
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t end = begin + kBlock < count ? begin + kBlock : count;
     float lane[kSumLanes] = {0};
@@ -13,9 +13,9 @@ static float project(const uint16_t *x, const float *fn, int64_t count, float r,
       const float normed = mode == GM_HEAD_ROUNDED ? gm_from_bf16(gm_to_bf16(v * r)) : v;
       lane[j % kSumLanes] += normed * fn[j];
     }
-    sum += gm_sum_lanes(lane);
+    sum += (double)gm_sum_lanes(lane);
   }
-  return mode == GM_HEAD_ROUNDED ? sum : sum * r;
+  return mode == GM_HEAD_ROUNDED ? (float)sum : (float)sum * r;
 }
 
 void gm_hc_head_portable(const void *problem, int64_t begin, int64_t end) {

@@ -4,6 +4,7 @@
 //! of the public GPU kernels (default: DeepSeek-V4.1's shape in `tests/data`), and says how well they agree. Then it
 //! times the gate at Hunyuan V4's shape and the seam at DeepSeek-V4.1's on generated data. Exit status 1: something
 //! disagrees.
+mod noise;
 mod recorded;
 mod timed;
 

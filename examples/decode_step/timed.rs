@@ -7,6 +7,7 @@ use gatemix::{
 };
 use half::bf16;
 
+use crate::noise::Noise;
 use crate::recorded::verdict;
 
 /// The gate of Hunyuan V4 (64 heads of 256), 8 tokens.
@@ -35,7 +36,7 @@ pub fn gate() -> Result<bool> {
         let exact = attn[i].to_f64() / (1.0 + (-z).exp());
         (out[i].to_f64() - exact).abs() <= exact.abs() * tolerance
     });
-    report(&format!("gated_mla m {m} n {n} k {k}"), time, 2 * (m * k + n * k + 2 * m * n), ok);
+    report(&format!("gated_mla m {m} n {n} k {k}"), time, 2 * (m * k + n * k + 2 * m * n), ok, "");
     Ok(ok)
 }
 
@@ -78,14 +79,16 @@ pub fn seam() -> Result<bool> {
         let mean = row.iter().map(|v| v.to_f64().powi(2)).sum::<f64>() / h as f64;
         (mean.sqrt() - 1.0).abs() < 2f64.powi(-8)
     });
-    report(&format!("post_collapse_rms_norm T {t} H {h}"), time, 20 * t * h, shifted && normed);
+    let bytes = 20 * t * h;
+    let note = format!("  ({:.1} MB, which stay in cache)", bytes as f64 / 1e6);
+    report(&format!("post_collapse_rms_norm T {t} H {h}"), time, bytes, shifted && normed, &note);
     Ok(shifted && normed)
 }
 
-fn report(name: &str, time: Duration, bytes: usize, ok: bool) {
+fn report(name: &str, time: Duration, bytes: usize, ok: bool, note: &str) {
     let seconds = time.as_secs_f64();
     let rate = bytes as f64 / seconds / 1e9;
-    println!("{name:<34} {:9.1} us {rate:6.1} GB/s  {}  {}", seconds * 1e6, last_kernel(), verdict(ok));
+    println!("{name:<34} {:9.1} us {rate:6.1} GB/s  {}  {}{note}", seconds * 1e6, last_kernel(), verdict(ok));
 }
 
 /// Median time of `runs` calls, after one that warms up.
@@ -99,24 +102,4 @@ fn median(runs: usize, mut call: impl FnMut() -> Result<()>) -> Result<Duration>
     }
     times.sort();
     Ok(times[runs / 2])
-}
-
-/// Uniform numbers of mean 0; a linear congruential generator is random enough for timing.
-struct Noise(u32);
-
-impl Noise {
-    fn next(&mut self) -> f32 {
-        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (self.0 >> 8) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    fn f32s(&mut self, count: usize) -> Vec<f32> {
-        (0..count).map(|_| self.next()).collect()
-    }
-
-    /// With standard deviation `scale`.
-    fn bf16s(&mut self, count: usize, scale: f32) -> Vec<bf16> {
-        let range = scale * 3f32.sqrt();
-        (0..count).map(|_| bf16::from_f32(range * self.next())).collect()
-    }
 }

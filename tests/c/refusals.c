@@ -360,7 +360,6 @@ static void never_run(void *ctx, size_t tasks, void (*task)(void *arg, size_t i)
 }
 
 static void exec_fields(void) {
-  const bool cuda = gm_backend_status(GM_BACKEND_CUDA, 0) == GM_OK;
   for (int op = 0; op < OPERATORS; ++op) {
     call c;
 #define BREAK_EXEC(change, status, word)                \
@@ -374,10 +373,13 @@ static void exec_fields(void) {
     BREAK_EXEC(c.exec_pointer = NULL, GM_ERROR_NULL_POINTER, "exec");
     BREAK_EXEC(c.exec.struct_size = 0, GM_ERROR_INVALID_VALUE, "struct_size");
     BREAK_EXEC(c.exec.struct_size = 8, GM_ERROR_INVALID_VALUE, "struct_size");
+    BREAK_EXEC(c.exec.struct_size = 1025, GM_ERROR_INVALID_VALUE, "exec.struct_size = 1025 ");
+    BREAK_EXEC(c.exec.struct_size = 0x1000, GM_ERROR_INVALID_VALUE, "exec.struct_size = 4096 ");
+    BREAK_EXEC(c.exec.struct_size = SIZE_MAX, GM_ERROR_INVALID_VALUE, "exec.struct_size = 18446744073709551615 ");
     BREAK_EXEC(c.exec.backend = 0, GM_ERROR_INVALID_VALUE, "backend");
     BREAK_EXEC(c.exec.backend = 3, GM_ERROR_INVALID_VALUE, "3");
     BREAK_EXEC(c.exec.backend = -1, GM_ERROR_INVALID_VALUE, "-1");
-    if (!cuda) BREAK_EXEC(c.exec.backend = GM_BACKEND_CUDA, GM_ERROR_BACKEND, "");
+    BREAK_EXEC(c.exec.backend = GM_BACKEND_CUDA, GM_ERROR_BACKEND, "CUDA");
     BREAK_EXEC(c.exec.flags = 4, GM_ERROR_INVALID_VALUE, "flags");
     BREAK_EXEC(c.exec.flags = 0x80000001u, GM_ERROR_INVALID_VALUE, "flags");
     gm_parallel parallel = {NULL, 0, never_run};

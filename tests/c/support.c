@@ -55,6 +55,8 @@ static void supported(void) {
   }
   facts.gate_width = 256;
   EXPECT(&facts, GM_GATE_SUPPORTED, "");
+  facts.gate_width = 0;
+  EXPECT(&facts, GM_GATE_SUPPORTED, "");
 }
 
 static void one_reason(void) {
@@ -82,9 +84,12 @@ static void one_reason(void) {
   WITH(GM_BACKEND_CPU, facts.gate_width = 300, GM_GATE_WIDTH, "300");
   WITH(GM_BACKEND_CPU, facts.gate_width = INT64_C(5000000001), GM_GATE_WIDTH, "5000000001");
   WITH(GM_BACKEND_CPU, facts.gate_width = -1, GM_GATE_WIDTH, "-1");
+  WITH(GM_BACKEND_CPU, facts.gate_width = -256, GM_GATE_WIDTH, "gate_width = -256 must not be negative");
   WITH(GM_BACKEND_CPU, facts.x_contiguous = 0, GM_GATE_NOT_CONTIGUOUS, "x");
   WITH(GM_BACKEND_CPU, facts.weight_contiguous = 0, GM_GATE_NOT_CONTIGUOUS, "weight");
-  WITH(GM_BACKEND_CPU, facts.attn_contiguous = 0, GM_GATE_NOT_CONTIGUOUS, "attn");
+  WITH(GM_BACKEND_CPU, facts.attn_contiguous = 0, GM_GATE_NOT_CONTIGUOUS, "attn is not contiguous");
+  WITH(GM_BACKEND_CPU, facts.weight_contiguous = facts.attn_contiguous = 0, GM_GATE_NOT_CONTIGUOUS,
+       "weight and attn are not contiguous");
 #undef WITH
 }
 
@@ -147,7 +152,7 @@ static void refused(void) {
   CHECK_STATUS(gm_gated_mla_support_all(NULL, verdict, 1, &count), GM_ERROR_NULL_POINTER);
   CHECK_STATUS(gm_gated_mla_support_all(&facts, NULL, 1, &count), GM_ERROR_NULL_POINTER);
   CHECK_STATUS(gm_gated_mla_support_all(&facts, verdict, 1, NULL), GM_ERROR_NULL_POINTER);
-  const size_t sizes[] = {0, 8, sizeof facts - 1, sizeof facts + 8};
+  const size_t sizes[] = {0, 8, sizeof facts - 1, 1025, SIZE_MAX};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
     facts.struct_size = sizes[i];
     CHECK_STATUS(gm_gated_mla_support(&facts, verdict), GM_ERROR_INVALID_VALUE);
@@ -156,6 +161,25 @@ static void refused(void) {
   }
   CHECK(untouched(verdict, sizeof *verdict));
   CHECK(count == 99);
+}
+
+// A longer struct is accepted if its tail is zero, as gm_exec is.
+static void longer_facts(void) {
+  union {
+    gm_gate_facts facts;
+    unsigned char bytes[1024];
+  } longer;
+  const size_t sizes[] = {sizeof(gm_gate_facts) + 1, sizeof(gm_gate_facts) + 8, sizeof longer};
+  gm_gate_verdict verdict;
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+    memset(&longer, 0, sizeof longer);
+    longer.facts = good(GM_BACKEND_CPU);
+    longer.facts.struct_size = sizes[i];
+    EXPECT(&longer.facts, GM_GATE_SUPPORTED, "");
+    longer.bytes[sizes[i] - 1] = 1;
+    CHECK_STATUS(gm_gated_mla_support(&longer.facts, &verdict), GM_ERROR_INVALID_VALUE);
+    CHECK(strstr(gm_last_error(), "struct_size") != NULL);
+  }
 }
 
 static void enabled(void) {
@@ -186,5 +210,6 @@ void test_support(void) {
   run_case("support", "order", order);
   run_case("support", "capacity", capacity);
   run_case("support", "refused", refused);
+  run_case("support", "longer_facts", longer_facts);
   run_case("support", "enabled", enabled);
 }
