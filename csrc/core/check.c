@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *gm_dtype_name(int32_t dtype) {
   switch (dtype) {
@@ -70,6 +71,25 @@ static bool countable(const gm_tensor *tensor) {
     }
   }
   return true;
+}
+
+gm_status gm_check_struct_size(const void *structure, const char *name, size_t required, size_t known) {
+  enum { kLargest = 1024 }; /* an uninitialised size must not lead the scan below far astray */
+  size_t size;
+  memcpy(&size, structure, sizeof size);
+  if (size < required || size > kLargest) {
+    return gm_fail(GM_ERROR_INVALID_VALUE,
+                   "%s.struct_size = %zu must be sizeof(gm_%s) = %zu, or that of a later version, up to %d", name, size,
+                   name, known, kLargest);
+  }
+  for (size_t i = known; i < size; ++i) {
+    if (((const unsigned char *)structure)[i] != 0) {
+      return gm_fail(GM_ERROR_INVALID_VALUE,
+                     "%s.struct_size = %zu: byte %zu is set, but this version knows only %zu bytes", name, size, i,
+                     known);
+    }
+  }
+  return GM_OK;
 }
 
 gm_status gm_check_tensor(const gm_tensor *tensor, const char *name, int dtypes, int32_t min_rank, int32_t max_rank) {

@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <string.h>
 
 #include "core/check.h"
 #include "cuda/cuda.h"
@@ -12,25 +11,6 @@ gm_status gm_backend_status(int32_t backend, int32_t device) {
     return gm_fail(GM_ERROR_INVALID_VALUE, "backend = %" PRId32 " must be GM_BACKEND_CPU (1) or GM_BACKEND_CUDA (2)",
                    backend);
   }
-}
-
-gm_status gm_check_struct_size(const void *structure, const char *name, size_t required, size_t known) {
-  enum { kLargest = 1024 }; /* an uninitialised size must not lead the scan below far astray */
-  size_t size;
-  memcpy(&size, structure, sizeof size);
-  if (size < required || size > kLargest) {
-    return gm_fail(GM_ERROR_INVALID_VALUE,
-                   "%s.struct_size = %zu must be sizeof(gm_%s) = %zu, or that of a later version, up to %d", name, size,
-                   name, known, kLargest);
-  }
-  for (size_t i = known; i < size; ++i) {
-    if (((const unsigned char *)structure)[i] != 0) {
-      return gm_fail(GM_ERROR_INVALID_VALUE,
-                     "%s.struct_size = %zu: byte %zu is set, but this version knows only %zu bytes", name, size, i,
-                     known);
-    }
-  }
-  return GM_OK;
 }
 
 gm_status gm_check_exec(const gm_exec *exec) {

@@ -6,8 +6,8 @@
 
 enum {
   kTokens = kRegisters / 8,
-  kStreams = 4, /* kTokens * kStreams sums stay in registers */
-  kBlockTokens = 4
+  kStreams = 4,    /* kTokens * kStreams sums stay in registers */
+  kBlockTokens = 4 /* they, the next ones and fn fit a second-level cache */
 };
 
 GM_INLINE void project_vector(const uint16_t *x, const float *fn, int64_t row, const vf *r, int64_t count, int tokens,
