@@ -119,64 +119,68 @@ static void run_task(void *arg, size_t i) {
   s->run(s->problem, begin, s->items - begin < s->chunk ? s->items : begin + s->chunk);
 }
 
-/* Runs a kernel over `items`, in tasks of a multiple of `grain` items: a few tasks a thread, so that a thread that is
- * late finds others at its work. */
-static gm_status run(const gm_exec *exec, const kernel *k, isa i, const void *problem, int64_t items, int64_t grain) {
+/* Runs a kernel over `items`, in equal tasks of a multiple of `unit` and about `enough` items or more: a few tasks a
+ * thread, so that a thread that is late finds others at its work. */
+static gm_status run(const gm_exec *exec, const kernel *k, isa i, const void *problem, int64_t items, int64_t unit,
+                     int64_t enough) {
   enum { kTasksPerThread = 4 };
   const gm_parallel *parallel = exec->parallel;
-  const int64_t grains = divide_up(items, grain);
-  const int64_t width = parallel == NULL ? 1 : parallel->width;
-  if (width == 1 || grains == 1) {
+  const int64_t most = parallel == NULL || parallel->width == 1 ? 1 : (int64_t)parallel->width * kTasksPerThread;
+  const int64_t worthwhile = divide_up(items, enough);
+  const int64_t tasks = worthwhile < most ? worthwhile : most;
+  if (tasks == 1) {
     k->twins[i](problem, 0, items);
   } else {
-    split s = {k->twins[i], problem, items, grain * divide_up(grains, width * kTasksPerThread)};
+    split s = {k->twins[i], problem, items, unit * divide_up(divide_up(items, tasks), unit)};
     parallel->run(parallel->ctx, (size_t)divide_up(items, s.chunk), run_task, &s);
   }
   return gm_succeed(k->names[i]);
 }
 
-/* Tokens that make a task worth its start: about 64 KiB of memory traffic. */
-static int64_t grain_of(int64_t bytes_per_token) {
-  enum { kTaskBytes = 65536 };
-  return bytes_per_token >= kTaskBytes ? 1 : divide_up(kTaskBytes, bytes_per_token);
+/* Runs a kernel over tokens: on this thread alone where waking another, about 10 us, would take longer than its share,
+ * else in tasks of some memory traffic. A token's own cost, such as its coefficients, counts as 512 bytes. */
+static gm_status run_tokens(const gm_exec *exec, const kernel *k, isa i, const void *problem, int64_t tokens,
+                            int64_t bytes_per_token) {
+  enum { kAloneBytes = 524288, kTaskBytes = 65536, kTokenBytes = 512 };
+  const int64_t bytes = bytes_per_token + kTokenBytes;
+  const int64_t enough = tokens <= kAloneBytes / bytes ? tokens : divide_up(kTaskBytes, bytes);
+  return run(exec, k, i, problem, tokens, 1, enough);
 }
 
 gm_status gm_gated_mla_cpu(const gm_exec *exec, const gm_gated_mla_problem *p) {
-  enum { kGemvGrain = 32 }; /* 64 bytes of an output row: no two tasks write one cache line of an aligned tensor */
+  enum { kGemvRows = 32 }; /* 64 bytes of an output row: no two tasks write one cache line of an aligned tensor */
   /* Rows of x up to which reading the weight as it lies beats packing it: docs/tuning.md, 2026-12-01. */
   static const int64_t gemv_max_rows[kIsaCount] = {8, 12, 48};
   const isa i = choose_isa(exec->flags);
   if (p->m <= gemv_max_rows[i]) {
-    return run(exec, &gated_mla_gemv, i, p, p->n, kGemvGrain);
+    return run(exec, &gated_mla_gemv, i, p, p->n, kGemvRows, kGemvRows);
   }
-  return run(exec, &gated_mla_gemm, i, p, divide_up(p->m, GM_GEMM_TILE_M) * (p->n / GM_GEMM_TILE_N), 1);
+  return run(exec, &gated_mla_gemm, i, p, divide_up(p->m, GM_GEMM_TILE_M) * (p->n / GM_GEMM_TILE_N), 1, 1);
 }
 
 gm_status gm_rms_norm_cpu(const gm_exec *exec, const gm_rms_norm_problem *p) {
-  return run(exec, &rms_norm, choose_isa(exec->flags), p, p->rows, grain_of(4 * p->width));
+  return run_tokens(exec, &rms_norm, choose_isa(exec->flags), p, p->rows, 4 * p->width);
 }
 
 gm_status gm_hc_collapse_cpu(const gm_exec *exec, const gm_hc_collapse_problem *p) {
   /* The vector twins read whole vectors along the hidden dimension. */
   const int unit_stride = p->residual_stride[2] == 1 || p->hidden == 1;
   const isa i = unit_stride ? choose_isa(exec->flags) : kPortable;
-  return run(exec, &hc_collapse, i, p, p->tokens, grain_of(2 * (p->streams + 1) * p->hidden));
+  return run_tokens(exec, &hc_collapse, i, p, p->tokens, 2 * (p->streams + 1) * p->hidden);
 }
 
 gm_status gm_hc_head_cpu(const gm_exec *exec, const gm_hc_head_problem *p) {
-  return run(exec, &hc_head, choose_isa(exec->flags), p, p->tokens, grain_of(2 * (p->streams + 1) * p->hidden));
+  return run_tokens(exec, &hc_head, choose_isa(exec->flags), p, p->tokens, 2 * (p->streams + 1) * p->hidden);
 }
 
 gm_status gm_mhc_pre_mix_cpu(const gm_exec *exec, const gm_mhc_pre_mix_problem *p) {
-  enum {
-    kCacheLine = 64,
-    kManySlices = 1024
-  }; /* no tensor holds more slices than int64_t bytes, but a zero stride may */
+  enum { kCacheLine = 64, kManySlices = 1024 };
+  /* With a zero stride there may be more slices than memory has bytes. */
   const int64_t slices = p->slices < kManySlices ? p->slices : kManySlices;
-  return run(exec, &mhc_pre_mix, choose_isa(exec->flags), p, p->tokens, grain_of(slices * kCacheLine));
+  return run_tokens(exec, &mhc_pre_mix, choose_isa(exec->flags), p, p->tokens, slices * kCacheLine);
 }
 
 gm_status gm_mhc_post_collapse_rms_norm_cpu(const gm_exec *exec, const gm_mhc_post_collapse_rms_norm_problem *p) {
-  return run(exec, &mhc_post_collapse_rms_norm, choose_isa(exec->flags), p, p->tokens,
-             grain_of(4 * (p->streams + 1) * p->hidden));
+  return run_tokens(exec, &mhc_post_collapse_rms_norm, choose_isa(exec->flags), p, p->tokens,
+                    4 * (p->streams + 1) * p->hidden);
 }
