@@ -1,5 +1,4 @@
-//! The output gate of MLA attention and the mHC residual streams of LLM inference: small C and CUDA kernels behind a
-//! safe API.
+//! The output gate of MLA attention and the mHC residual streams of LLM inference: small C kernels behind a safe API.
 //!
 //! | operator | |
 //! |---|---|
@@ -30,7 +29,8 @@
 //!
 //! # Guarantees
 //! The same inputs give the same bits, whatever the number of threads, as long as they agree on flushing subnormals. In
-//! all operators but the gate, a token's result does not depend on the other tokens. No tokens is a success that computes nothing.
+//! all operators but the gate, a token's result does not depend on the other tokens. No tokens is a success that
+//! computes nothing.
 //!
 //! # Features
 //! - `rayon` (default): the CPU kernels run on rayon's threads.
@@ -40,8 +40,8 @@
 //!
 //! # Environment
 //! - `GATEMIX_ENABLE`: `1` or `0` overrules the caller of [`gate_enabled`].
-//! - `GATEMIX_CPU_ISA`: `portable`, `avx2` or `avx512` caps the instruction set of the CPU kernels; read once. Any other value is
-//!   ignored.
+//! - `GATEMIX_CPU_ISA`: `portable`, `avx2` or `avx512` caps the instruction set of the CPU kernels; read once. Any other
+//!   value is ignored.
 //! - `GATEMIX_CUDA_ARCHS`: at build time, the GPU architectures to compile for, such as `90a;100f`.
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
