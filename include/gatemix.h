@@ -55,7 +55,9 @@ enum {
   GM_ERROR_STRIDE = 6,        /**< a tensor is not laid out as the operator needs it */
   GM_ERROR_ALIGNMENT = 7,     /**< a pointer is not a multiple of its element size */
   GM_ERROR_OVERLAP = 8,       /**< the address ranges of an output and another argument meet */
-  GM_ERROR_BACKEND = 9        /**< the backend is not in this build, or has no usable device */
+  GM_ERROR_BACKEND = 9,       /**< the backend is not in this build, or has no usable device */
+  GM_ERROR_CUDA = 10,         /**< CUDA refused the launch; the sentence names its error */
+  GM_ERROR_CUDA_PENDING = 11  /**< an earlier call of someone else's left a CUDA error; nothing was launched */
 };
 
 /** Element types: bfloat16, IEEE half, IEEE single. */
@@ -66,8 +68,9 @@ enum { GM_BACKEND_CPU = 1, GM_BACKEND_CUDA = 2 };
 
 /** Bits of gm_exec.flags. */
 enum {
-  GM_PORTABLE = 1, /**< run the portable kernels, whatever the hardware offers */
-  GM_NO_AVX512 = 2 /**< CPU: do not use AVX-512 */
+  GM_PORTABLE = 1,  /**< run the portable kernels, whatever the hardware offers */
+  GM_NO_AVX512 = 2, /**< CPU: do not use AVX-512 */
+  GM_PDL = 4        /**< CUDA: programmatic dependent launch, see below; no effect below compute capability 9.0 */
 };
 
 /** Modes of gm_hc_head. */
@@ -95,6 +98,15 @@ typedef struct gm_parallel {
 } gm_parallel;
 
 /** Where and how an operator runs. Zero it, set struct_size = sizeof(gm_exec) and backend, then what you need.
+ *
+ * On CUDA an operator returns when its one kernel is queued on the stream. It may be called during graph capture, also
+ * as the first call of a process; scalars are baked into the graph, tensors are read again at each replay. The calling
+ * thread's current device is left as it was.
+ * GM_PDL lets the kernel start before the preceding kernel of the stream is complete (programmatic dependent launch).
+ * Until that is complete it reads parameters only: the weights of any operator, and the residual and coefficients of
+ * gm_mhc_post_collapse_rms_norm. So with GM_PDL these must not be written by the preceding kernel, nor by an earlier one
+ * that may still run beside it. Likewise a following kernel with this attribute may start early.
+ *
  * A later version may append fields, after the padding at the end: a struct_size beyond what this version knows is
  * accepted, up to 1024, if the unknown tail is zero. */
 typedef struct gm_exec {
@@ -105,7 +117,7 @@ typedef struct gm_exec {
   const gm_parallel *parallel; /**< CPU: NULL = the calling thread only */
   void *workspace;             /**< no operator of this version needs one */
   size_t workspace_size;       /**< in bytes */
-  uint32_t flags;              /**< GM_PORTABLE, GM_NO_AVX512 */
+  uint32_t flags;              /**< GM_PORTABLE, GM_NO_AVX512, GM_PDL */
 } gm_exec;
 
 /* ---- The library ------------------------------------------------------------------------------------- */

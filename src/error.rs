@@ -39,6 +39,12 @@ pub enum Error {
     /// The backend is not in this build, or has no usable device.
     #[error("{0}")]
     Backend(String),
+    /// CUDA refused the launch.
+    #[error("{0}")]
+    Cuda(String),
+    /// An earlier call of someone else's left a CUDA error, which is still pending. Nothing was launched.
+    #[error("{0}")]
+    CudaPending(String),
     /// A status that this version of the crate has no variant for.
     #[error("{message}")]
     Unknown {
@@ -62,6 +68,8 @@ impl Error {
             Self::Alignment(_) => sys::GM_ERROR_ALIGNMENT,
             Self::Overlap(_) => sys::GM_ERROR_OVERLAP,
             Self::Backend(_) => sys::GM_ERROR_BACKEND,
+            Self::Cuda(_) => sys::GM_ERROR_CUDA,
+            Self::CudaPending(_) => sys::GM_ERROR_CUDA_PENDING,
             Self::Unknown { status, .. } => *status,
         }
     }
@@ -84,6 +92,8 @@ pub(crate) fn check(status: sys::gm_status) -> Result<()> {
         sys::GM_ERROR_ALIGNMENT => Error::Alignment(message),
         sys::GM_ERROR_OVERLAP => Error::Overlap(message),
         sys::GM_ERROR_BACKEND => Error::Backend(message),
+        sys::GM_ERROR_CUDA => Error::Cuda(message),
+        sys::GM_ERROR_CUDA_PENDING => Error::CudaPending(message),
         status => Error::Unknown { status, message },
     })
 }

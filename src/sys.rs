@@ -23,6 +23,10 @@ pub const GM_ERROR_ALIGNMENT: i32 = 7;
 pub const GM_ERROR_OVERLAP: i32 = 8;
 /// the backend is not in this build, or has no usable device
 pub const GM_ERROR_BACKEND: i32 = 9;
+/// CUDA refused the launch; the sentence names its error
+pub const GM_ERROR_CUDA: i32 = 10;
+/// an earlier call of someone else's left a CUDA error; nothing was launched
+pub const GM_ERROR_CUDA_PENDING: i32 = 11;
 pub const GM_BF16: i32 = 1;
 pub const GM_F16: i32 = 2;
 pub const GM_F32: i32 = 3;
@@ -32,6 +36,8 @@ pub const GM_BACKEND_CUDA: i32 = 2;
 pub const GM_PORTABLE: i32 = 1;
 /// CPU: do not use AVX-512
 pub const GM_NO_AVX512: i32 = 2;
+/// CUDA: programmatic dependent launch, see below; no effect below compute capability 9.0
+pub const GM_PDL: i32 = 4;
 /// the normalised row is rounded to bf16 before the projection (vLLM)
 pub const GM_HEAD_ROUNDED: i32 = 0;
 /// the projection is scaled afterwards, all in fp32 (DeepSeek's reference)
@@ -118,8 +124,19 @@ impl Default for gm_parallel {
     }
 }
 /** Where and how an operator runs. Zero it, set struct_size = sizeof(gm_exec) and backend, then what you need.
+
+```text
+ On CUDA an operator returns when its one kernel is queued on the stream. It may be called during graph capture, also
+ as the first call of a process; scalars are baked into the graph, tensors are read again at each replay. The calling
+ thread's current device is left as it was.
+ GM_PDL lets the kernel start before the preceding kernel of the stream is complete (programmatic dependent launch).
+ Until that is complete it reads parameters only: the weights of any operator, and the residual and coefficients of
+ gm_mhc_post_collapse_rms_norm. So with GM_PDL these must not be written by the preceding kernel, nor by an earlier one
+ that may still run beside it. Likewise a following kernel with this attribute may start early.
+
  A later version may append fields, after the padding at the end: a struct_size beyond what this version knows is
- accepted, up to 1024, if the unknown tail is zero.*/
+ accepted, up to 1024, if the unknown tail is zero.
+```*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gm_exec {
@@ -136,7 +153,7 @@ pub struct gm_exec {
     pub workspace: *mut ::core::ffi::c_void,
     /// in bytes
     pub workspace_size: usize,
-    /// GM_PORTABLE, GM_NO_AVX512
+    /// GM_PORTABLE, GM_NO_AVX512, GM_PDL
     pub flags: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]

@@ -96,11 +96,13 @@ fn the_names_of_the_codes() {
         "GM_ERROR_ALIGNMENT",
         "GM_ERROR_OVERLAP",
         "GM_ERROR_BACKEND",
+        "GM_ERROR_CUDA",
+        "GM_ERROR_CUDA_PENDING",
     ];
     // SAFETY: static strings.
     let name = |code| unsafe { CStr::from_ptr(gm_status_string(code)) }.to_str().unwrap();
     names.iter().enumerate().for_each(|(code, want)| assert_eq!(name(code as gm_status), *want));
-    [-1, 10, 99].iter().for_each(|code| assert!(!name(*code).is_empty() && !names.contains(&name(*code))));
+    [-1, 12, 99].iter().for_each(|code| assert!(!name(*code).is_empty() && !names.contains(&name(*code))));
 }
 
 #[test]

@@ -35,6 +35,8 @@ const char *gm_status_string(gm_status status) {
   case GM_ERROR_ALIGNMENT: return "GM_ERROR_ALIGNMENT";
   case GM_ERROR_OVERLAP: return "GM_ERROR_OVERLAP";
   case GM_ERROR_BACKEND: return "GM_ERROR_BACKEND";
+  case GM_ERROR_CUDA: return "GM_ERROR_CUDA";
+  case GM_ERROR_CUDA_PENDING: return "GM_ERROR_CUDA_PENDING";
   default: return "unknown gm_status";
   }
 }

@@ -1,7 +1,7 @@
 #include <inttypes.h>
 
 #include "core/check.h"
-#include "cpu/cpu.h"
+#include "ops/backend.h"
 
 static gm_status check(const gm_tensor *x, const gm_tensor *weight, const gm_tensor *attn, const gm_tensor *out) {
   GM_TRY(gm_check_tensor(x, "x", GM_TAKES_BF16, 2, 2));
@@ -44,5 +44,5 @@ gm_status gm_gated_mla(const gm_exec *exec, const gm_tensor *x, const gm_tensor 
       .n = weight->shape[0],
       .k = x->shape[1],
   };
-  return gm_gated_mla_cpu(exec, &problem);
+  return GM_RUN(gated_mla, exec, &problem);
 }

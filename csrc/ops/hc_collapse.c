@@ -1,5 +1,5 @@
 #include "core/check.h"
-#include "cpu/cpu.h"
+#include "ops/backend.h"
 
 static gm_status check(const gm_tensor *residual, const gm_tensor *pre_mix, const gm_tensor *out) {
   GM_TRY(gm_check_tensor(residual, "residual", GM_TAKES_BF16, 3, 3));
@@ -33,5 +33,5 @@ gm_status gm_hc_collapse(const gm_exec *exec, const gm_tensor *residual, const g
       .residual_stride = {residual->stride[0], residual->stride[1], residual->stride[2]},
       .pre_mix_stride = {pre_mix->stride[0], pre_mix->stride[1]},
   };
-  return gm_hc_collapse_cpu(exec, &problem);
+  return GM_RUN(hc_collapse, exec, &problem);
 }

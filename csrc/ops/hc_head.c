@@ -1,7 +1,7 @@
 #include <inttypes.h>
 
 #include "core/check.h"
-#include "cpu/cpu.h"
+#include "ops/backend.h"
 
 static gm_status check(const gm_tensor *residual, const gm_tensor *fn, const gm_tensor *scale, const gm_tensor *base,
                        const gm_tensor *out) {
@@ -57,5 +57,5 @@ gm_status gm_hc_head(const gm_exec *exec, const gm_tensor *residual, const gm_te
       .hc_eps = hc_eps,
       .mode = mode,
   };
-  return gm_hc_head_cpu(exec, &problem);
+  return GM_RUN(hc_head, exec, &problem);
 }

@@ -1,5 +1,5 @@
 #include "core/check.h"
-#include "cpu/cpu.h"
+#include "ops/backend.h"
 
 typedef struct args {
   const gm_tensor *residual, *sublayer_out, *post_mix, *comb_mix, *pre_mix, *norm_weight, *residual_out, *layer_input;
@@ -84,5 +84,5 @@ gm_status gm_mhc_post_collapse_rms_norm(const gm_exec *exec, const gm_tensor *re
       .inv_hidden = (float)(1.0 / (double)residual->shape[2]),
       .norm_eps = norm_eps,
   };
-  return gm_mhc_post_collapse_rms_norm_cpu(exec, &problem);
+  return GM_RUN(mhc_post_collapse_rms_norm, exec, &problem);
 }

@@ -1,7 +1,7 @@
 #include <inttypes.h>
 
 #include "core/check.h"
-#include "cpu/cpu.h"
+#include "ops/backend.h"
 
 static gm_status check(const gm_tensor *gemm_out, const gm_tensor *sqrsum, const gm_tensor *scale,
                        const gm_tensor *base, const gm_tensor *out) {
@@ -55,5 +55,5 @@ gm_status gm_mhc_pre_mix(const gm_exec *exec, const gm_tensor *gemm_out, const g
       .rms_eps = rms_eps,
       .hc_pre_eps = hc_pre_eps,
   };
-  return gm_mhc_pre_mix_cpu(exec, &problem);
+  return GM_RUN(mhc_pre_mix, exec, &problem);
 }

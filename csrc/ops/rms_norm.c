@@ -1,7 +1,7 @@
 #include <inttypes.h>
 
 #include "core/check.h"
-#include "cpu/cpu.h"
+#include "ops/backend.h"
 
 /* The distance between rows once the leading dimensions are collapsed into one. */
 static gm_status row_stride(const gm_tensor *x, int64_t *result) {
@@ -76,5 +76,5 @@ gm_status gm_rms_norm(const gm_exec *exec, const gm_tensor *x, const gm_tensor *
   for (int32_t i = 0; i < x->rank - 1; ++i) {
     problem.rows *= x->shape[i];
   }
-  return gm_rms_norm_cpu(exec, &problem);
+  return GM_RUN(rms_norm, exec, &problem);
 }

@@ -36,6 +36,8 @@ static void status_names(void) {
       {GM_ERROR_ALIGNMENT, "GM_ERROR_ALIGNMENT"},
       {GM_ERROR_OVERLAP, "GM_ERROR_OVERLAP"},
       {GM_ERROR_BACKEND, "GM_ERROR_BACKEND"},
+      {GM_ERROR_CUDA, "GM_ERROR_CUDA"},
+      {GM_ERROR_CUDA_PENDING, "GM_ERROR_CUDA_PENDING"},
   };
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
     CHECK(strcmp(gm_status_string(names[i].status), names[i].name) == 0);
