@@ -64,7 +64,7 @@ fn mhc_post_collapse_rms_norm() {
             pre: Buf::input(&file.f32("pre_mix"), 0),
             weight: Buf::input(&file.bf16("norm_weight"), 0),
             eps: EPS,
-            shift: 0,
+            shifts: [0; 2],
         };
         let residual_out = file.bf16("post_collapse_rms_norm.residual_out");
         let layer_input = file.bf16("post_collapse_rms_norm.layer_input");

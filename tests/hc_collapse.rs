@@ -77,6 +77,23 @@ fn strided_inputs() {
     check(&case.relaid([2 * n * h, 2 * h, 2], [3 * n, 3], 0)); // every second element
 }
 
+/// Moves the base of one operand by some elements.
+const MOVES: [fn(&mut Collapse, usize); 3] = [
+    |case, by| case.residual = case.residual.relaid(case.residual.strides, by),
+    |case, by| case.pre = case.pre.relaid(case.pre.strides, by),
+    |case, by| case.shift = by,
+];
+
+fn one_misaligned_operand() {
+    for (one, by) in MOVES.into_iter().flat_map(|one| [1, 2, 4].map(|by| (one, by))) {
+        for h in [64, 256, 5120] {
+            let mut case = Collapse::random(3, 4, h);
+            one(&mut case, by);
+            check(&case);
+        }
+    }
+}
+
 fn one_row_for_all() {
     let (t, n, h) = (5, 4, 100);
     let mut case = Collapse::random(t, n, h);
@@ -196,6 +213,7 @@ fn main() -> ExitCode {
         every_number_of_streams,
         products_and_sums_are_rounded_separately,
         strided_inputs,
+        one_misaligned_operand,
         one_row_for_all,
         any_strides,
         negative_strides,

@@ -49,6 +49,25 @@ fn misaligned_operands() {
     }
 }
 
+/// Moves the base of one operand by some elements.
+const MOVES: [fn(&mut Head, usize); 5] = [
+    |case, by| case.residual = Buf::input(&case.residual, by),
+    |case, by| case.fn_weight = Buf::input(&case.fn_weight, by),
+    |case, by| case.scale = Buf::input(&case.scale, by),
+    |case, by| case.base = Buf::input(&case.base, by),
+    |case, by| case.shift = by,
+];
+
+fn one_misaligned_operand() {
+    for (one, by) in MOVES.into_iter().flat_map(|one| [1, 2, 4].map(|by| (one, by))) {
+        for (h, mode) in [64, 256, 5120].into_iter().flat_map(|h| MODES.map(|mode| (h, mode))) {
+            let mut case = Head::random(3, 4, h, mode);
+            one(&mut case, by);
+            check(&case);
+        }
+    }
+}
+
 fn any_shape() {
     for_random(60, (0usize..8, 0usize..4, 1usize..400, 0usize..2, any::<bool>()), |(t, n, h, mode, misaligned)| {
         let case = Head::random(t, STREAMS[n], h, MODES[mode]);
@@ -189,6 +208,7 @@ fn main() -> ExitCode {
         every_hidden_size,
         every_number_of_streams,
         misaligned_operands,
+        one_misaligned_operand,
         any_shape,
         the_modes_differ,
         each_eps_has_its_place,

@@ -45,6 +45,28 @@ fn misaligned_operands() {
     }
 }
 
+/// Moves the base of one operand by some elements.
+const MOVES: [fn(&mut Seam, usize); 8] = [
+    |case, by| case.residual = Buf::input(&case.residual, by),
+    |case, by| case.sublayer_out = Buf::input(&case.sublayer_out, by),
+    |case, by| case.post = Buf::input(&case.post, by),
+    |case, by| case.comb = Buf::input(&case.comb, by),
+    |case, by| case.pre = Buf::input(&case.pre, by),
+    |case, by| case.weight = Buf::input(&case.weight, by),
+    |case, by| case.shifts[0] = by,
+    |case, by| case.shifts[1] = by,
+];
+
+fn one_misaligned_operand() {
+    for (one, by) in MOVES.into_iter().flat_map(|one| [1, 2, 4].map(|by| (one, by))) {
+        for h in [64, 256, 5120] {
+            let mut case = Seam::random(3, 4, h);
+            one(&mut case, by);
+            check(&case);
+        }
+    }
+}
+
 fn any_shape() {
     for_random(60, (0usize..10, 0usize..4, 1usize..400, 0f32..1.0, any::<bool>()), |(t, n, h, eps, misaligned)| {
         let mut case = Seam::random(t, STREAMS[n], h);
@@ -253,6 +275,7 @@ fn main() -> ExitCode {
         every_hidden_size,
         every_number_of_streams,
         misaligned_operands,
+        one_misaligned_operand,
         any_shape,
         the_collapse_is_exact,
         streams_of_disjoint_magnitudes,

@@ -51,6 +51,25 @@ fn strided_inputs() {
     }
 }
 
+/// Moves the base of one operand by some elements.
+const MOVES: [fn(&mut PreMix, usize); 5] = [
+    |case, by| case.gemm_out = case.gemm_out.relaid(case.gemm_out.strides, by),
+    |case, by| case.sqrsum = case.sqrsum.relaid(case.sqrsum.strides, by),
+    |case, by| case.scale = Buf::input(&case.scale, by),
+    |case, by| case.base = Buf::input(&case.base, by),
+    |case, by| case.shift = by,
+];
+
+fn one_misaligned_operand() {
+    for (one, by) in MOVES.into_iter().flat_map(|one| [1, 2, 4].map(|by| (one, by))) {
+        for t in [1, 7, 64] {
+            let mut case = PreMix::random(5, t, 4);
+            one(&mut case, by);
+            check(&case);
+        }
+    }
+}
+
 fn any_strides() {
     let inputs = (1usize..30, 0usize..40, 0usize..4, [0usize..9, 0..9, 1..4], any::<bool>(), 0usize..2);
     for_random(80, inputs, |(s, t, n, pad, token_major, shift)| {
@@ -173,6 +192,7 @@ fn main() -> ExitCode {
         every_number_of_streams,
         every_number_of_slices,
         strided_inputs,
+        one_misaligned_operand,
         any_strides,
         only_n_columns_are_read,
         exactly_n_columns_are_enough,

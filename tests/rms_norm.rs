@@ -44,6 +44,23 @@ fn strided_and_misaligned_rows() {
     }
 }
 
+/// Moves the base of one operand by some elements.
+const MOVES: [fn(&mut Norm<bf16>, usize); 3] = [
+    |case, by| case.x = case.x.relaid(case.x.strides, by),
+    |case, by| case.weight = case.weight.as_ref().map(|weight| Buf::input(weight, by)),
+    |case, by| case.shift = by,
+];
+
+fn one_misaligned_operand() {
+    for (one, by) in MOVES.into_iter().flat_map(|one| [1, 2, 4].map(|by| (one, by))) {
+        for dim in [64, 256, 5120] {
+            let mut case = Norm::random(3, dim);
+            one(&mut case, by);
+            check(&case);
+        }
+    }
+}
+
 fn any_shape() {
     for_random(60, (0usize..20, 1usize..600, 0usize..40, 0usize..2, 0f32..0.1), |(rows, dim, gap, shift, eps)| {
         let mut case = Norm::<bf16>::random(rows, dim).relaid(dim + gap, shift);
@@ -238,6 +255,7 @@ fn main() -> ExitCode {
         every_number_of_rows,
         every_dimension,
         strided_and_misaligned_rows,
+        one_misaligned_operand,
         any_shape,
         without_a_weight,
         levels_agree,

@@ -141,7 +141,10 @@ impl Stream {
     pub fn is_done(&self) -> bool {
         // SAFETY: a live stream.
         match unsafe { cudaStreamQuery(self.0) } {
-            NOT_READY => false,
+            NOT_READY => {
+                cudaGetLastError(); // it may count as one
+                false
+            }
             other => {
                 ok(other);
                 true

@@ -71,7 +71,6 @@ fn attempt(backend: Backend, test: fn()) -> Result<Completion, Failed> {
     BACKEND.set(backend);
     catch_unwind(test).map(|()| Completion::Completed).or_else(|cause: Box<dyn Any + Send>| {
         let Skipped(reason) = *cause.downcast::<Skipped>().unwrap_or_else(|other| resume_unwind(other));
-        say(&format!("skipped: {reason}"));
         Ok(Completion::ignored_with(reason))
     })
 }

@@ -74,45 +74,41 @@ pub fn ten_thousand_repeats() {
 /// The tokens of a large batch repeat these.
 const TILE: usize = 64;
 
-/// Compares the first and last tokens, some between, and those around element 2^31.
-fn check_large(op: &'static str, tokens: usize, hidden: usize, in_place: bool) {
+fn check_large(op: &'static str, tokens: usize, hidden: usize) {
     let stream = Stream::new();
     let call = || abi::sized(op, TILE as i64, hidden as i64);
-    let bytes: usize = call().args.iter().map(|arg| arg.bytes().len()).sum::<usize>() / TILE * tokens;
+    let small = OnDevice::of(call(), TILE, &stream);
+    let bytes = small.token_bytes() * tokens;
     if cuda::free_memory() < bytes + (1 << 30) {
         skip(&format!("this takes {} MiB of device memory", bytes >> 20));
     }
-    let want = OnDevice::of(call(), TILE, &stream).run(TILE);
     let mut large = OnDevice::of(call(), tokens, &stream);
-    let elements = large.call.args[0].tensor.stride[0] as usize;
-    if in_place {
-        large.call.arg("residual_out").tensor.data = large.call.arg("residual").tensor.data;
+    if op == "mhc_post_collapse_rms_norm" {
+        large.call.arg("residual_out").tensor.data = large.call.arg("residual").tensor.data; // in place
     }
+    let want = small.run(TILE);
     large.launch();
-    let far = (1 << 31) / elements / TILE * TILE;
-    let near_far = (far.saturating_sub(2 * TILE)..=far + 2 * TILE).step_by(TILE);
-    let tiles = (0..tokens).step_by(31 * TILE).chain(near_far).chain([tokens - TILE]);
-    for first in tiles.filter(|first| first + TILE <= tokens) {
+    for first in (0..tokens).step_by(TILE) {
         assert!(large.read(first, TILE) == want, "{op} T {tokens} H {hidden}: other bits from token {first} on");
     }
 }
 
 pub fn a_million_tokens() {
-    operators().for_each(|op| check_large(op, 1 << 20, 8, false));
+    operators().for_each(|op| check_large(op, 1 << 20, 8));
 }
 
 pub fn beyond_32_bits_in_place() {
-    check_large("mhc_post_collapse_rms_norm", 200_000, 5120, true);
+    check_large("mhc_post_collapse_rms_norm", 200_000, 5120);
 }
 
 pub fn beyond_32_bits_hc_collapse() {
-    check_large("hc_collapse", 200_000, 5120, false);
+    check_large("hc_collapse", 200_000, 5120);
 }
 
 pub fn beyond_32_bits_hc_head() {
-    check_large("hc_head", 200_000, 5120, false);
+    check_large("hc_head", 200_000, 5120);
 }
 
 pub fn beyond_32_bits_rms_norm() {
-    check_large("rms_norm", 448_000, 5120, false);
+    check_large("rms_norm", 448_000, 5120);
 }

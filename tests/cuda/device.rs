@@ -37,6 +37,11 @@ impl OnDevice {
         device
     }
 
+    /// Of one token, in all arguments.
+    pub fn token_bytes(&self) -> usize {
+        self.call.args.iter().filter(|arg| arg.token_axis().is_some()).map(token_bytes).sum()
+    }
+
     /// Narrows the call to some of the tokens.
     pub fn window(&mut self, first: usize, tokens: usize) {
         for (arg, block) in self.call.args.iter_mut().zip(&self.blocks) {

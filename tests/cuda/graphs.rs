@@ -50,6 +50,7 @@ pub fn one_kernel_a_call_and_none_without_tokens() {
         device.call.exec.flags = flags as u32;
         assert_eq!(stream.capture(|| device.launch()).node_count(), 1, "{op} flags {flags}");
         assert!(last_kernel().starts_with(&format!("{op}/cuda/")), "{op}: {}", last_kernel());
+        assert!(flags != GM_PORTABLE || !last_kernel().contains("/sm90"), "{op}: {}", last_kernel());
         device.window(0, 0);
         assert_eq!(stream.capture(|| device.launch()).node_count(), 0, "{op} flags {flags}");
         assert_eq!(last_kernel(), "none", "{op}");

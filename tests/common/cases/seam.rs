@@ -18,7 +18,8 @@ pub struct Seam {
     pub pre: Buf<f32>,
     pub weight: Buf<bf16>,
     pub eps: f32,
-    pub shift: usize,
+    /// Of the bases of the new residual and the layer input.
+    pub shifts: [usize; 2],
 }
 
 impl Seam {
@@ -33,7 +34,7 @@ impl Seam {
             pre: Buf::input(&rng.uniforms(t * n, 0.0, 1.0), 0),
             weight: Buf::input(&rng.normals(h, 1.0), 0),
             eps: 1e-6,
-            shift: 0,
+            shifts: [0; 2],
         }
     }
 
@@ -45,7 +46,7 @@ impl Seam {
             comb: Buf::input(&self.comb, 1),
             pre: Buf::input(&self.pre, 1),
             weight: Buf::input(&self.weight, 1),
-            shift: 1,
+            shifts: [1; 2],
             ..*self
         }
     }
@@ -62,7 +63,7 @@ impl Seam {
     fn run_at<M: Memory>(&self, place: &Place<M>) -> (Vec<bf16>, Vec<bf16>) {
         let [t, n, h] = self.dims;
         let residual = place.input(&self.residual);
-        let (mut next, mut y) = (place.output(t * n * h, self.shift), place.output(t * h, self.shift));
+        let (mut next, mut y) = (place.output(t * n * h, self.shifts[0]), place.output(t * h, self.shifts[1]));
         let (next_tensor, y_tensor) = (&mut next.tensor(self.dims), &mut y.tensor([t, h]));
         self.with_args(place, |args| {
             let residual = residual.tensor(self.dims);
@@ -73,8 +74,8 @@ impl Seam {
 
     fn run_in_place_at<M: Memory>(&self, place: &Place<M>) -> (Vec<bf16>, Vec<bf16>) {
         let [t, _, h] = self.dims;
-        let mut residual = place.in_place(Buf::in_place(&self.residual, self.shift));
-        let mut y = place.output(t * h, self.shift);
+        let mut residual = place.in_place(Buf::in_place(&self.residual, self.shifts[0]));
+        let mut y = place.output(t * h, self.shifts[1]);
         let (residual_tensor, y_tensor) = (&mut residual.tensor(self.dims), &mut y.tensor([t, h]));
         self.with_args(place, |args| {
             gatemix::mhc_post_collapse_rms_norm_in_place(&place.exec, residual_tensor, args, y_tensor)
@@ -125,7 +126,7 @@ impl Case for Seam {
             pre: pick(&self.pre, n, tokens),
             weight: Buf::input(&self.weight, 0),
             eps: self.eps,
-            shift: 0,
+            shifts: [0; 2],
         }
     }
     fn spoil(&mut self, token: usize, value: f32) {
