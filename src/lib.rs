@@ -47,9 +47,12 @@
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 #![warn(clippy::undocumented_unsafe_blocks)]
 
+#[cfg(feature = "cudarc")]
+mod cudarc_memory;
 mod error;
 mod exec;
 mod gated_mla;
+mod memory;
 mod mhc;
 mod norm;
 mod support;
@@ -70,11 +73,16 @@ pub mod sys {
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+#[cfg(feature = "cudarc")]
+pub use cudarc;
 pub use half;
 
+#[cfg(feature = "cudarc")]
+pub use cudarc_memory::{Cudarc, CudarcSlice, CudarcSliceMut};
 pub use error::{Error, Result};
 pub use exec::{Backend, Exec, backend_status};
 pub use gated_mla::{GateWeight, gated_mla, gated_mla_in_place};
+pub use memory::{Cuda, Host, Memory};
 pub use mhc::{
     HcHead, HeadMode, MhcPostCollapseRmsNorm, MhcPreMix, hc_collapse, hc_head, mhc_post_collapse_rms_norm,
     mhc_post_collapse_rms_norm_in_place, mhc_pre_mix,
@@ -83,7 +91,7 @@ pub use norm::{rms_norm, rms_norm_in_place};
 pub use support::{
     GateFacts, Gating, Unsupported, UnsupportedReason, gate_enabled, gated_mla_support, gated_mla_support_all,
 };
-pub use tensor::{Cuda, DType, Element, Host, Memory, Tensor, TensorMut, TensorView};
+pub use tensor::{DType, Element, Tensor, TensorMut, TensorView};
 pub use width::{GateWidth, StaticGateWidth};
 
 /// The version of the C library.
