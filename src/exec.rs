@@ -67,6 +67,22 @@ impl Exec<Cuda> {
     ///
     /// Operators return when their work is queued on the stream.
     ///
+    /// ```no_run
+    /// use std::ffi::c_void;
+    ///
+    /// use gatemix::half::bf16;
+    /// use gatemix::{Exec, Result, Tensor, TensorMut, rms_norm};
+    ///
+    /// /// # Safety
+    /// /// `x` and `out` are `shape` large and on device 0, `stream` is one of its streams, which orders their uses.
+    /// unsafe fn norm(stream: *mut c_void, x: *const bf16, out: *mut bf16, shape: [usize; 2]) -> Result<()> {
+    ///     // SAFETY: as above.
+    ///     let (exec, x, mut out) =
+    ///         unsafe { (Exec::cuda(0, stream)?, Tensor::from_raw(x, shape), TensorMut::from_raw(out, shape)) };
+    ///     rms_norm(&exec, x, None, 1e-6, &mut out)
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Backend`](crate::Error::Backend) if the crate was built without feature `cuda`, or the device cannot
     /// be used.
