@@ -50,7 +50,7 @@
 //! - `rayon` (default): the CPU kernels run on rayon's threads.
 //! - `cuda`: builds the CUDA kernels, which needs nvcc 12.9 or later. The result starts on machines without a GPU.
 //! - `cudarc`: `cuda` for the slices and streams of cudarc. How cudarc finds CUDA, and which version, is for your crate
-//!   to say with cudarc's features; unless it does, cudarc loads it when it is first used.
+//!   to say with cudarc's features; unless it does, cudarc loads it when it is first used. Needs Rust 1.88, as cudarc does.
 //! - `bindgen`: regenerates [`sys`] at build time, which needs libclang.
 //!
 //! # Environment
