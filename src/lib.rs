@@ -33,9 +33,9 @@
 //! computes nothing.
 //!
 //! # On CUDA
-//! With feature `cudarc`, `Exec::cudarc` and `Tensor::from_cudarc` take the streams and slices of the crate cudarc, which
-//! orders the operators with all other work. Without it, [`Exec::cuda`] takes a stream and [`Tensor::from_raw`] an
-//! address, and their caller vouches for both; [`Cuda`] says for what.
+//! With feature `cudarc`, `Exec::cudarc` and `Tensor::from_cudarc` take the streams and slices of the crate cudarc,
+//! whose events order the operators with all other work. Without it, [`Exec::cuda`] takes a stream and
+//! [`Tensor::from_raw`] an address, and their caller vouches for both; [`Cuda`] says for what.
 //!
 //! An operator queues one kernel on the stream and returns. It allocates nothing, waits for nothing and leaves the
 //! thread's current device as it was, so that it can be captured into a graph, also as the first call of a process. The
@@ -50,7 +50,8 @@
 //! - `rayon` (default): the CPU kernels run on rayon's threads.
 //! - `cuda`: builds the CUDA kernels, which needs nvcc 12.9 or later. The result starts on machines without a GPU.
 //! - `cudarc`: `cuda` for the slices and streams of cudarc. How cudarc finds CUDA, and which version, is for your crate
-//!   to say with cudarc's features; unless it does, cudarc loads it when it is first used. Needs Rust 1.88, as cudarc does.
+//!   to say with cudarc's features; unless it does, cudarc loads it when it is first used. Needs Rust 1.88, as cudarc
+//!   does.
 //! - `bindgen`: regenerates [`sys`] at build time, which needs libclang.
 //!
 //! # Environment
