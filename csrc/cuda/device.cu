@@ -7,11 +7,11 @@
 // Static, as all kernels: those of an anonymous namespace would be global symbols.
 static __global__ void probe() {}
 
-namespace {
-
-// arch | sm_count << 16 | clusters_of_4 << 32, 0 = not asked yet. Threads that race store the same value.
+// arch | sm_count << 12 | clusters_of_8 << 24 | shared_bytes << 36, 0 = not asked yet. Threads that race store the same value.
 enum { kCachedDevices = 64 };
-uint64_t cached_facts[kCachedDevices];
+static uint64_t cached_facts[kCachedDevices];
+
+namespace {
 
 // Our own failed calls leave no error behind; someone else's stays.
 class ErrorGuard {
@@ -49,19 +49,17 @@ private:
   bool changed_ = false;
 };
 
-cudaError_t count_clusters(int device, int *count) {
-  int shared_bytes = 0;
-  cudaError_t error = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  if (error == cudaSuccess) {
-    error = cudaFuncSetAttribute(probe, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-  }
+} // namespace
+
+static cudaError_t count_clusters(int shared_bytes, int *count) {
+  const cudaError_t error = cudaFuncSetAttribute(probe, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   cudaLaunchAttribute cluster;
   cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = 4;
+  cluster.val.clusterDim.x = 8;
   cluster.val.clusterDim.y = 1;
   cluster.val.clusterDim.z = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(4);
+  config.gridDim = dim3(8);
   config.blockDim = dim3(32);
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.attrs = &cluster;
@@ -69,24 +67,27 @@ cudaError_t count_clusters(int device, int *count) {
   return error != cudaSuccess ? error : cudaOccupancyMaxActiveClusters(count, probe, &config);
 }
 
-cudaError_t ask_current(int device, uint64_t *facts) {
+static cudaError_t ask_current(int device, uint64_t *facts) {
   cudaFuncAttributes attributes;
-  int sm_count = 0, clusters = 0;
+  int sm_count = 0, clusters = 0, shared_bytes = 0;
   cudaError_t error = cudaFuncGetAttributes(&attributes, probe);
   if (error == cudaSuccess) {
     error = cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, device);
   }
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
   if (error == cudaSuccess && attributes.ptxVersion >= 90) {
-    error = count_clusters(device, &clusters);
+    error = count_clusters(shared_bytes, &clusters);
   }
   if (error == cudaSuccess) {
-    *facts = static_cast<uint64_t>(attributes.ptxVersion) | static_cast<uint64_t>(sm_count) << 16 |
-             static_cast<uint64_t>(clusters) << 32;
+    *facts = static_cast<uint64_t>(attributes.ptxVersion) | static_cast<uint64_t>(sm_count) << 12 |
+             static_cast<uint64_t>(clusters) << 24 | static_cast<uint64_t>(shared_bytes) << 36;
   }
   return error;
 }
 
-cudaError_t ask(int device, uint64_t *facts) {
+static cudaError_t ask(int device, uint64_t *facts) {
   DeviceGuard guard(device);
   if (guard.error != cudaSuccess) {
     return guard.error;
@@ -101,12 +102,10 @@ cudaError_t ask(int device, uint64_t *facts) {
   return error;
 }
 
-gm_status refuse(int32_t device, cudaError_t error) {
+static gm_status refuse(int32_t device, cudaError_t error) {
   return gm_fail(GM_ERROR_BACKEND, "backend = 2 (CUDA), device = %d: %s (%s)", device, cudaGetErrorString(error),
                  cudaGetErrorName(error));
 }
-
-} // namespace
 
 extern "C" gm_status gm_cuda_status(int32_t device) {
   if (device >= 0 && device < kCachedDevices && __atomic_load_n(&cached_facts[device], __ATOMIC_RELAXED) != 0) {
@@ -139,9 +138,12 @@ extern "C" const char *gm_cuda_build_info(void) {
   return "runtime " GM_TEXT(CUDART_VERSION) ", architectures " GM_TEXT((__CUDA_ARCH_LIST__));
 }
 
-gm::DeviceFacts gm::device_facts(int32_t device) {
-  const uint64_t facts = __atomic_load_n(&cached_facts[device], __ATOMIC_RELAXED);
-  return {static_cast<int>(facts & 0xffff), static_cast<int>(facts >> 16 & 0xffff), static_cast<int>(facts >> 32)};
+extern "C" void gm_cuda_device_facts(int32_t device, gm::DeviceFacts *facts) {
+  const uint64_t cached = __atomic_load_n(&cached_facts[device], __ATOMIC_RELAXED);
+  facts->arch = static_cast<int>(cached & 0xfff);
+  facts->sm_count = static_cast<int>(cached >> 12 & 0xfff);
+  facts->clusters_of_8 = static_cast<int>(cached >> 24 & 0xfff);
+  facts->shared_bytes = static_cast<int>(cached >> 36);
 }
 
 static cudaError_t launch_on(const gm_exec *exec, const void *kernel, const gm::Grid &grid, const void **arguments) {
@@ -167,7 +169,7 @@ static cudaError_t launch_on(const gm_exec *exec, const void *kernel, const gm::
     attribute->val.clusterDim.y = 1;
     attribute->val.clusterDim.z = 1;
   }
-  if ((exec->flags & GM_PDL) != 0 && gm::device_facts(exec->device).arch >= 90) {
+  if ((exec->flags & GM_PDL) != 0 && gm::device_facts(exec).arch >= 90) {
     cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
     attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute->val.programmaticStreamSerializationAllowed = 1;
@@ -175,23 +177,23 @@ static cudaError_t launch_on(const gm_exec *exec, const void *kernel, const gm::
   return cudaLaunchKernelExC(&config, kernel, const_cast<void **>(arguments));
 }
 
-gm_status gm::launch_kernel(const gm_exec *exec, const char *name, const void *kernel, const Grid &grid,
-                            const void **arguments) {
+extern "C" gm_status gm_cuda_launch(const gm_exec *exec, const char *name, const void *kernel, const gm::Grid *grid,
+                                    const void **arguments) {
   const cudaError_t pending = cudaPeekAtLastError();
   if (pending != cudaSuccess) {
     return gm_fail(GM_ERROR_CUDA_PENDING, "%s was not launched: an earlier CUDA call, not gatemix's, left %s (%s)",
                    name, cudaGetErrorName(pending), cudaGetErrorString(pending));
   }
   enum { kMaxGridX = 0x7fffffff, kMaxGridY = 65535 };
-  if (grid.x > kMaxGridX || grid.y > kMaxGridY) {
+  if (grid->x > kMaxGridX || grid->y > kMaxGridY) {
     return gm_fail(GM_ERROR_SHAPE, "%s was not launched: its grid would be %lld x %lld, CUDA has at most %d x %d", name,
-                   static_cast<long long>(grid.x), static_cast<long long>(grid.y), kMaxGridX, kMaxGridY);
+                   static_cast<long long>(grid->x), static_cast<long long>(grid->y), kMaxGridX, kMaxGridY);
   }
   ErrorGuard errors;
   DeviceGuard guard(exec->device);
   cudaError_t error = guard.error;
   if (error == cudaSuccess) {
-    error = launch_on(exec, kernel, grid, arguments);
+    error = launch_on(exec, kernel, *grid, arguments);
   }
   if (error != cudaSuccess) {
     return gm_fail(GM_ERROR_CUDA, "%s was not launched: %s (%s)", name, cudaGetErrorName(error),

@@ -121,8 +121,8 @@ template <int kStreams, int kTokens> static gm_status run(const gm_exec *exec, c
 }
 
 extern "C" gm_status gm_hc_head_cuda(const gm_exec *exec, const Problem *p) {
-  if (has_sm90(exec) && hc_head_cluster_fits(p)) {
-    return hc_head_cluster_launch(exec, p);
+  if (has_sm90(exec) && gm_hc_head_sm90_fits(p)) {
+    return gm_hc_head_sm90(exec, p);
   }
   switch (p->streams) {
   case 1: return run<1, 1>(exec, p);
@@ -131,6 +131,5 @@ extern "C" gm_status gm_hc_head_cuda(const gm_exec *exec, const Problem *p) {
   default: break;
   }
   // Sharing fn pays once there are enough tokens for all multiprocessors.
-  return p->tokens < kManyTokens * device_facts(exec->device).sm_count ? run<4, 1>(exec, p)
-                                                                       : run<4, kManyTokens>(exec, p);
+  return p->tokens < kManyTokens * device_facts(exec).sm_count ? run<4, 1>(exec, p) : run<4, kManyTokens>(exec, p);
 }

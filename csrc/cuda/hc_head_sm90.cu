@@ -6,318 +6,471 @@
 using namespace gm;
 using Problem = gm_hc_head_problem;
 
-// A cluster holds fn in its registers, a thread 4 elements of every stream. Batches of tokens pass through three steps,
-// an iteration apart: their squares, their projection (mix), their collapse. So the sums, which every CTA gets from all,
-// are on their way while another batch is computed; and a thread's part of later batches is on its way to its slots.
+// A cluster of 8 CTAs holds fn in registers, an eighth of the hidden dimension each, split into three bf16 terms, which
+// are exact: so the projection runs on tensor cores with the precision of fp32. Batches of 8 tokens pass through
+//   squares -> r = rsqrt(mean) -> mix = projection -> gates -> collapse
+// in compute warps. One more warp fetches the batches; another adds up what the warps and the CTAs have of each sum, and
+// makes r and the gates of them. While a sum is on its way, another batch is computed:
+//   iteration i: squares of batch i + 1, collapse of i - 1, mix of i
 enum : int {
   kStreams = 4,
-  kQuad = 4,   // elements of a stream a thread
-  kTokens = 2, // a batch
-  kStages = 6, // batches in shared memory
+  kCtas = 8,
+  kTokens = 8, // of a batch: the columns of an mma
   kGates = kTokens * kStreams,
-  kMaxThreads = 512,
-  kMaxParts = 64, // parts of a sum: one a warp of the cluster
-  kSums = 4       // batches whose sums have a place: CTAs are at most 2 iterations apart
+  kBlock = 32,        // columns of the CTA's share of a token: an octet of each of the 4 lanes of a token, two mmas
+  kBlocksPerWarp = 8, // whose fn a warp holds
+  kMaxWarps = 14,     // compute warps; with the two others they may have 128 registers a thread
+  kMaxStages = 6,     // batches in shared memory
+  kPad = 32,          // elements after a token, so that two tokens' octets are in different banks
+  kHiddenUnit = kCtas * kBlock * kBlocksPerWarp / kStreams // hidden size a compute warp
 };
 
+// [2]: of even and of odd batches. CTAs are less than two iterations apart, and so are the warps of a CTA.
 struct Shared {
-  uint64_t squares_barrier[kSums], mix_barrier[kSums];
-  float squares[kSums][kTokens][kMaxParts];
-  float mix[kSums][kGates][kMaxParts];
-  uint2 ring[]; // [kStages][kTokens][kStreams][threads]; a thread reads only what it has copied itself
+  uint64_t fetched[kMaxStages];
+  uint64_t squares_written[2], mix_written;      // by the compute warps
+  uint64_t squares_received[2], mix_received[2]; // from all CTAs
+  uint64_t r_ready[2], pre_ready;
+  float squares[2][kMaxWarps][kTokens], mix[kMaxWarps][kGates]; // of this CTA, by warp
+  float all_squares[2][kCtas][kTokens], all_mix[2][kCtas][kGates];
+  float r[2][kTokens], pre[kGates]; // [token], [token][stream]
 };
 
 #if __CUDA_ARCH__ >= 900
 
-// One step of transpose_sum: half of the values stay in the lanes with the bit kDistance, half in those without.
-template <int kHalf, int kDistance, int kValues> static __device__ __forceinline__ void fold(float (&v)[kValues]) {
-  const bool upper = (threadIdx.x & kDistance) != 0;
-#pragma unroll
-  for (int i = 0; i < kHalf; ++i) {
-    const float kept = upper ? v[i + kHalf] : v[i], sent = upper ? v[i] : v[i + kHalf];
-    v[i] = __fadd_rn(kept, __shfl_xor_sync(0xffffffffu, sent, kDistance));
-  }
-  if constexpr (kHalf > 1) {
-    fold<kHalf / 2, kDistance / 2>(v);
-  }
-}
+// What all warps know.
+struct Frame {
+  const Problem &p;
+  Shared &shared;
+  bf16 *batches; // [stages][kTokens][4 streams of share, kPad]
+  int stages, share, warps, count;
+  unsigned rank;
+  int64_t first, stride;
 
-// Adds up each value over the warp, and gives the sum to all CTAs as part `part` of it.
-template <int kCtas, int kValues>
-static __device__ __forceinline__ void publish(float (*parts)[kMaxParts], uint64_t *barrier, float (&v)[kValues],
-                                               unsigned part) {
-  constexpr unsigned kLanes = kWarp / kValues; // that hold the same value
-  fold<kValues / 2, kWarp / 2>(v);
-#pragma unroll
-  for (unsigned distance = kLanes / 2; distance > 0; distance /= 2) {
-    v[0] = __fadd_rn(v[0], __shfl_xor_sync(0xffffffffu, v[0], distance));
+  __device__ __forceinline__ Frame(const Problem &problem, unsigned char *shared_bytes, int stage_count)
+      : p(problem), shared(*reinterpret_cast<Shared *>(shared_bytes)),
+        batches(reinterpret_cast<bf16 *>(shared_bytes + sizeof(Shared))), stages(stage_count),
+        share(static_cast<int>(problem.hidden) / kCtas), warps(static_cast<int>(blockDim.x) / kWarp - 2),
+        rank(ptx::cluster_ctarank()), first(ptx::clusterid_x()), stride(gridDim.x / kCtas) {
+    count = static_cast<int>(((p.tokens + kTokens - 1) / kTokens - first + stride - 1) / stride);
   }
-  const unsigned lane = threadIdx.x % kWarp;
-#pragma unroll
-  for (unsigned first = 0; first < kCtas; first += kLanes) {
-    const unsigned cta = first + lane % kLanes;
-    if (cta < kCtas) {
-      ptx::st_async(&parts[lane / kLanes][part], barrier, cta, v[0]);
+
+  __device__ __forceinline__ int64_t token(int batch) const { return (first + batch * stride) * kTokens; }
+  __device__ __forceinline__ bf16 *row(int stage, int token) const {
+    return batches + (stage * kTokens + token) * (kStreams * share + kPad);
+  }
+};
+
+// Where a batch is, and the parity of its barrier: batches go around the stages.
+struct Place {
+  int stage = 0;
+  unsigned parity = 0;
+
+  __device__ __forceinline__ void advance(int stages) {
+    if (++stage == stages) {
+      stage = 0, parity ^= 1;
     }
   }
+};
+
+static __device__ __forceinline__ unsigned odd(int batch) { return static_cast<unsigned>(batch) % 2; }
+static __device__ __forceinline__ unsigned parity(int batch) {
+  return static_cast<unsigned>(batch) / 2 % 2;
+} // of pairs
+
+static __device__ __forceinline__ void init_barriers(const Frame &f) {
+  Shared &s = f.shared;
+  for (int i = 0; i < kMaxStages; ++i) {
+    ptx::mbarrier_init(&s.fetched[i], 1);
+  }
+  for (int i = 0; i < 2; ++i) {
+    ptx::mbarrier_init(&s.squares_written[i], static_cast<unsigned>(f.warps));
+    ptx::mbarrier_init(&s.squares_received[i], 1);
+    ptx::mbarrier_init(&s.mix_received[i], 1);
+    ptx::mbarrier_init(&s.r_ready[i], 1);
+  }
+  ptx::mbarrier_init(&s.mix_written, static_cast<unsigned>(f.warps));
+  ptx::mbarrier_init(&s.pre_ready, 1);
+  ptx::fence_mbarrier_init();
+  ptx::fence_proxy_async();
 }
 
-// Lane l gets the sum of the parts of value l / (32 / kValues), the same in every warp and CTA.
+// A lane fetches one stream of one token. Beyond the last token nothing is fetched, and what is there computed and thrown
+// away: no token looks at another.
+static __device__ __forceinline__ void fetch(const Frame &f, int batch, int stage) {
+  const int lane = static_cast<int>(threadIdx.x % kWarp), token = lane / kStreams, stream = lane % kStreams;
+  const int64_t left = f.p.tokens - f.token(batch);
+  const unsigned bytes = static_cast<unsigned>(f.share * sizeof(bf16));
+  uint64_t *barrier = &f.shared.fetched[stage];
+  if (lane == 0) {
+    ptx::mbarrier_arrive_expect_tx(barrier, bytes * kStreams * static_cast<unsigned>(left < kTokens ? left : kTokens));
+  }
+  __syncwarp();
+  if (token < left) {
+    const bf16 *from = f.p.residual + ((f.token(batch) + token) * kStreams + stream) * f.p.hidden;
+    ptx::cp_async_bulk(f.row(stage, token) + stream * f.share, from + f.rank * f.share, bytes, barrier);
+  }
+}
+
+static __device__ __forceinline__ void fetch_first(const Frame &f) {
+  for (int batch = 0; batch < f.stages && batch < f.count; ++batch) {
+    fetch(f, batch, batch);
+  }
+}
+
+static __device__ __forceinline__ void fetch_others(const Frame &f) {
+  for (int batch = f.stages, stage = 0; batch < f.count; ++batch) {
+    // A warp that has written the mix of a batch has collapsed the one before.
+    const int freed = batch - f.stages;
+    ptx::mbarrier_wait(&f.shared.mix_written, odd(freed + 1));
+    fetch(f, batch, stage);
+    stage = stage + 1 == f.stages ? 0 : stage + 1;
+  }
+}
+
+// The sum over the compute warps of one value a lane.
 template <int kValues>
-static __device__ __forceinline__ float add_parts(const float (*parts)[kMaxParts], unsigned count) {
-  constexpr unsigned kLanes = kWarp / kValues;
-  const unsigned value = threadIdx.x % kWarp / kLanes, lane = threadIdx.x % kLanes;
-  float part[kMaxParts / kLanes];
+static __device__ __forceinline__ float add_warps(const float (&parts)[kMaxWarps][kValues], int warps) {
+  const int value = static_cast<int>(threadIdx.x) % kValues;
+  float part[kMaxWarps], sum = 0.0f;
 #pragma unroll
-  for (unsigned i = 0; i < kMaxParts / kLanes; ++i) {
-    part[i] = lane + i * kLanes < count ? parts[value][lane + i * kLanes] : 0.0f;
-  }
-  float sum = part[0];
-#pragma unroll
-  for (unsigned i = 1; i < kMaxParts / kLanes; ++i) {
-    sum = __fadd_rn(sum, part[i]);
+  for (int warp = 0; warp < kMaxWarps; ++warp) {
+    part[warp] = warp < warps ? parts[warp][value] : 0.0f;
   }
 #pragma unroll
-  for (unsigned distance = kLanes / 2; distance > 0; distance /= 2) {
-    sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, distance));
+  for (int warp = 0; warp < kMaxWarps; ++warp) {
+    sum = __fadd_rn(sum, part[warp]);
   }
   return sum;
 }
 
-static __device__ __forceinline__ void unpack(uint2 bits, float (&x)[kQuad]) {
-  x[0] = bf16_low(bits.x), x[1] = bf16_high(bits.x), x[2] = bf16_low(bits.y), x[3] = bf16_high(bits.y);
-}
-
-template <bool kRounded, int kCtas> class Head {
+class SumWarp {
 public:
-  __device__ __forceinline__ Head(const Problem &p, Shared &shared)
-      : p_(p), shared_(shared), rank_(ptx::cluster_ctarank()), warps_(blockDim.x / kWarp) {
-    const int64_t share = p.hidden / kCtas;
-    h_ = rank_ * share + threadIdx.x * kQuad;
-    active_ = threadIdx.x * kQuad < share;
-    batches_ = (p.tokens + kTokens - 1) / kTokens;
-    first_ = ptx::clusterid_x();
-    stride_ = gridDim.x / kCtas;
-  }
+  __device__ __forceinline__ explicit SumWarp(const Frame &frame) : f_(frame), lane_(threadIdx.x % kWarp) {}
 
-  __device__ __forceinline__ void run() {
-    init_barriers();
-    load_weights();
-    wait_for_inputs();
-    const int count = static_cast<int>((batches_ - first_ + stride_ - 1) / stride_);
-#pragma unroll
-    for (int i = 0; i < kStages; ++i) {
-      fetch(i);
-    }
-    ptx::barrier_cluster_wait(); // all CTAs have started, with their barriers
-    for (int i = -1; i < count + 2; ++i) {
-      if (i >= 2) {
-        collapse(i - 2);
-        fetch(i - 2 + kStages); // into the slots that are free now
+  template <bool kRounded> __device__ __forceinline__ void run() {
+    scale_ = f_.p.scale[0], base_ = f_.p.base[lane_ % kStreams];
+    for (int i = -1; i <= f_.count; ++i) {
+      if (i + 1 < f_.count) {
+        send_squares(i + 1);
       }
-      if (i + 1 < count) {
-        ptx::cp_async_wait_group<kStages - 3>(); // batch i + 1 is here
-        squares(i + 1);
+      if (i >= 1) {
+        make_gates<kRounded>(i - 1);
       }
-      if (i >= 0 && i < count) {
-        mix(i);
+      if (i + 1 < f_.count) {
+        make_r(i + 1);
+      }
+      if (i >= 0 && i < f_.count) {
+        send_mix(i);
       }
     }
   }
 
 private:
-  __device__ __forceinline__ void init_barriers() {
-    if (threadIdx.x == 0) {
+  __device__ __forceinline__ void send_squares(int batch) {
+    Shared &s = f_.shared;
+    const unsigned half = odd(batch);
+    if (lane_ == 0) {
+      ptx::mbarrier_arrive_expect_tx(&s.squares_received[half], kCtas * kTokens * sizeof(float));
+    }
+    ptx::mbarrier_wait(&s.squares_written[half], parity(batch)); // all warps have written theirs
+    const int token = lane_ % kTokens;
+    const float sum = add_warps(s.squares[half], f_.warps);
 #pragma unroll
-      for (int i = 0; i < kSums; ++i) {
-        ptx::mbarrier_init(&shared_.squares_barrier[i], 1);
-        ptx::mbarrier_init(&shared_.mix_barrier[i], 1);
-      }
-      ptx::fence_mbarrier_init();
+    for (int i = 0; i < kCtas; i += kWarp / kTokens) {
+      const unsigned cta = static_cast<unsigned>(i + lane_ / kTokens);
+      ptx::st_async(&s.all_squares[half][f_.rank][token], &s.squares_received[half], cta, sum);
+    }
+  }
+
+  __device__ __forceinline__ void make_r(int batch) {
+    Shared &s = f_.shared;
+    const unsigned half = odd(batch);
+    ptx::mbarrier_wait(&s.squares_received[half], parity(batch)); // of all CTAs
+    const int token = lane_ / kStreams;                           // of this lane's gate
+    float sum = s.all_squares[half][0][token];
+#pragma unroll
+    for (int cta = 1; cta < kCtas; ++cta) {
+      sum = __fadd_rn(sum, s.all_squares[half][cta][token]);
+    }
+    const float r = inverse_rms(sum, kStreams * f_.p.hidden, f_.p.rms_eps);
+    if (lane_ % kStreams == 0) {
+      s.r[half][token] = r;
     }
     __syncwarp();
-    ptx::barrier_cluster_arrive_relaxed();
-  }
-
-  __device__ __forceinline__ void load_weights() {
-#pragma unroll
-    for (int g = 0; g < kStreams; ++g) {
-#pragma unroll
-      for (int i = 0; i < kStreams; ++i) {
-        float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (active_) {
-          v = ptx::ld_global_f32x4(p_.fn + (g * kStreams + i) * p_.hidden + h_);
-        }
-        fn_[g][i][0] = v.x, fn_[g][i][1] = v.y, fn_[g][i][2] = v.z, fn_[g][i][3] = v.w;
-      }
+    if (lane_ == 0) {
+      ptx::mbarrier_arrive(&s.r_ready[half]);
     }
-    scale_ = p_.scale[0];
-    base_ = p_.base[threadIdx.x % kWarp / (kWarp / kGates) % kStreams]; // of this lane's gate
   }
 
-  __device__ __forceinline__ uint2 &slot(int i, int token, int stream) {
-    const unsigned row = (static_cast<unsigned>(i) % kStages * kTokens + token) * kStreams + stream;
-    return shared_.ring[row * blockDim.x + threadIdx.x];
-  }
-
-  // The i-th batch of this cluster.
-  __device__ __forceinline__ void fetch(int i) {
-    const int64_t batch = first_ + i * stride_;
-#pragma unroll
-    for (int t = 0; t < kTokens; ++t) {
-      const int64_t token = batch * kTokens + t;
-      const bool valid = active_ && token < p_.tokens;
-      const bf16 *from = valid ? p_.residual + token * kStreams * p_.hidden + h_ : p_.residual;
-#pragma unroll
-      for (int s = 0; s < kStreams; ++s) {
-        ptx::cp_async_8(&slot(i, t, s), from, valid);
-        from += valid ? p_.hidden : 0;
-      }
+  __device__ __forceinline__ void send_mix(int batch) {
+    Shared &s = f_.shared;
+    const unsigned half = odd(batch);
+    if (lane_ == 0) {
+      ptx::mbarrier_arrive_expect_tx(&s.mix_received[half], kCtas * kGates * sizeof(float));
     }
-    ptx::cp_async_commit_group();
-  }
-
-  __device__ __forceinline__ void squares(int i) {
-    uint64_t *barrier = &shared_.squares_barrier[static_cast<unsigned>(i) % kSums];
-    float sum[kTokens];
+    ptx::mbarrier_wait(&s.mix_written, odd(batch)); // all warps have written theirs
+    const float sum = add_warps(s.mix, f_.warps);
 #pragma unroll
-    for (int t = 0; t < kTokens; ++t) {
-      sum[t] = 0.0f;
-#pragma unroll
-      for (int s = 0; s < kStreams; ++s) {
-        float x[kQuad];
-        unpack(slot(i, t, s), x);
-#pragma unroll
-        for (int e = 0; e < kQuad; ++e) {
-          sum[t] = fmaf(x[e], x[e], sum[t]);
-        }
-      }
+    for (unsigned cta = 0; cta < kCtas; ++cta) {
+      ptx::st_async(&s.all_mix[half][f_.rank][lane_], &s.mix_received[half], cta, sum);
     }
-    expect<kTokens>(barrier);
-    publish<kCtas>(shared_.squares[static_cast<unsigned>(i) % kSums], barrier, sum, part());
   }
 
-  __device__ __forceinline__ void mix(int i) {
-    const float r = rms(i);
-    r_[1] = r_[0], r_[0] = r;
-    float sum[kGates];
+  template <bool kRounded> __device__ __forceinline__ void make_gates(int batch) {
+    Shared &s = f_.shared;
+    const unsigned half = odd(batch);
+    ptx::mbarrier_wait(&s.mix_received[half], parity(batch)); // of all CTAs
+    float mix = s.all_mix[half][0][lane_];
 #pragma unroll
-    for (int t = 0; t < kTokens; ++t) {
-      const float r_token = __shfl_sync(0xffffffffu, r, t * (kWarp / kTokens));
-#pragma unroll
-      for (int s = 0; s < kStreams; ++s) {
-        float x[kQuad];
-        uint2 bits = slot(i, t, s);
-        unpack(bits, x);
-        if (kRounded) {
-          bits.x = to_bf16_pair(__fmul_rn(x[0], r_token), __fmul_rn(x[1], r_token));
-          bits.y = to_bf16_pair(__fmul_rn(x[2], r_token), __fmul_rn(x[3], r_token));
-          unpack(bits, x);
-        }
-#pragma unroll
-        for (int g = 0; g < kStreams; ++g) {
-#pragma unroll
-          for (int e = 0; e < kQuad; ++e) {
-            float &to = sum[t * kStreams + g];
-            to = s == 0 && e == 0 ? __fmul_rn(x[0], fn_[g][0][0]) : fmaf(x[e], fn_[g][s][e], to);
-          }
-        }
-      }
+    for (int cta = 1; cta < kCtas; ++cta) {
+      mix = __fadd_rn(mix, s.all_mix[half][cta][lane_]);
     }
-    uint64_t *barrier = &shared_.mix_barrier[static_cast<unsigned>(i) % kSums];
-    expect<kGates>(barrier);
-    publish<kCtas>(shared_.mix[static_cast<unsigned>(i) % kSums], barrier, sum, part());
-  }
-
-  __device__ __forceinline__ void collapse(int i) {
-    ptx::mbarrier_wait(&shared_.mix_barrier[static_cast<unsigned>(i) % kSums],
-                       parity(i)); // all parts of the mix are here
-    float mix = add_parts<kGates>(shared_.mix[static_cast<unsigned>(i) % kSums], kCtas * warps_);
     if (!kRounded) {
-      mix = __fmul_rn(mix, r_[1]); // of the same token: lane l has gate l / 4, which is token l / 16's
+      mix = __fmul_rn(mix, s.r[half][lane_ / kStreams]);
     }
-    const float pre_lane = gate(mix, scale_, base_, p_.hc_eps);
+    s.pre[lane_] = gate(mix, scale_, base_, f_.p.hc_eps);
+    __syncwarp();
+    if (lane_ == 0) {
+      ptx::mbarrier_arrive(&s.pre_ready);
+    }
+  }
+
+  const Frame &f_;
+  const int lane_;
+  float scale_, base_; // of this lane's gate: lane = token * 4 + stream
+};
+
+class ComputeWarp {
+public:
+  __device__ __forceinline__ explicit ComputeWarp(const Frame &frame)
+      : f_(frame), lane_(static_cast<int>(threadIdx.x % kWarp)), warp_(static_cast<int>(threadIdx.x / kWarp)) {
+    const int octets = f_.share / kOctet;
 #pragma unroll
-    for (int t = 0; t < kTokens; ++t) {
-      float sum[kQuad] = {};
+    for (int i = 0; i < kOctetsPerThread; ++i) {
+      const int at = static_cast<int>(threadIdx.x) + i * f_.warps * kWarp;
+      token_[i] = at / octets, h_[i] = at % octets * kOctet;
+    }
+  }
+
+  // Only issues the loads.
+  __device__ __forceinline__ void load_weights(Octet<float> (&raw)[kBlocksPerWarp]) const {
+    const int gate = lane_ / 4 % kStreams;
+    int stream = column(0) / f_.share, h = column(0) % f_.share;
 #pragma unroll
-      for (int s = 0; s < kStreams; ++s) {
-        const float pre = __shfl_sync(0xffffffffu, pre_lane, (t * kStreams + s) * (kWarp / kGates));
-        float x[kQuad];
-        unpack(slot(i, t, s), x);
+    for (int block = 0; block < kBlocksPerWarp; ++block) {
+      raw[block].load(f_.p.fn + (gate * kStreams + stream) * f_.p.hidden + f_.rank * f_.share + h);
+      h += kBlock;
+      if (h >= f_.share) {
+        h -= f_.share, ++stream;
+      }
+    }
+  }
+
+  template <bool kRounded> __device__ __forceinline__ void run(const Octet<float> (&raw)[kBlocksPerWarp]) {
+    Place next, now, last; // of batches i + 1, i, i - 1
+    squares(0, next);
+    split_weights(raw);
+    for (int i = 0; i <= f_.count; ++i) {
+      last = now, now = next;
+      next.advance(f_.stages);
+      if (i + 1 < f_.count) {
+        squares(i + 1, next);
+      }
+      if (i >= 1) {
+        collapse(i - 1, last);
+      }
+      if (i < f_.count) {
+        mix<kRounded>(i, now);
+      }
+    }
+  }
+
+private:
+  // 8 tokens of hidden / 8 elements over hidden / 16 threads
+  enum : int { kOctetsPerThread = 2 };
+
+  // Where this lane's octet of a block starts in a token's row: lanes 4 t .. 4 t + 3 have token t's.
+  __device__ __forceinline__ int column(int block) const {
+    return (warp_ * kBlocksPerWarp + block) * kBlock + lane_ % 4 * kOctet;
+  }
+
+  // Rows 0-3 of the left factor are the first terms of fn, 4-7 the second, 8-11 the third, of gates 0-3. Columns may
+  // come in any order, as long as it is the same on both sides: a lane's octet is its columns of two mmas.
+  __device__ __forceinline__ void split_weights(const Octet<float> (&raw)[kBlocksPerWarp]) {
+    const bool second = lane_ >= kWarp / 2;
 #pragma unroll
-        for (int e = 0; e < kQuad; ++e) {
-          sum[e] = fmaf(pre, x[e], sum[e]);
+    for (int block = 0; block < kBlocksPerWarp; ++block) {
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        uint32_t above[2], below[2]; // rows of the upper and of the lower half
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          // A term is cut off rather than rounded, so that none overflows. An infinity or NaN is the first alone.
+          const float v = raw[block][2 * pair + e], rest = fabsf(v) < INFINITY ? v - cut(v) : 0.0f;
+          above[e] = __float_as_uint(second ? rest : v);
+          below[e] = __float_as_uint(second ? 0.0f : rest - cut(rest));
+        }
+        uint32_t(&a)[4] = fn_[block][pair / 2];
+        a[pair % 2 * 2] = __byte_perm(above[0], above[1], 0x7632);
+        a[pair % 2 * 2 + 1] = __byte_perm(below[0], below[1], 0x7632);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ float cut(float v) { return __uint_as_float(__float_as_uint(v) & 0xffff0000u); }
+
+  __device__ __forceinline__ Octet<bf16> octet(const bf16 *p) const {
+    const uint4 v = *reinterpret_cast<const uint4 *>(p);
+    Octet<bf16> x;
+    x.pair[0] = v.x, x.pair[1] = v.y, x.pair[2] = v.z, x.pair[3] = v.w;
+    return x;
+  }
+
+  __device__ __forceinline__ void squares(int batch, Place place) {
+    Shared &s = f_.shared;
+    ptx::mbarrier_wait(&s.fetched[place.stage], place.parity);
+    const bf16 *row = f_.row(place.stage, lane_ / 4);
+    float sum = 0.0f;
+#pragma unroll
+    for (int block = 0; block < kBlocksPerWarp; ++block) {
+      sum = __fadd_rn(sum, square_sum(octet(row + column(block))));
+    }
+    sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
+    sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
+    if (lane_ % 4 == 0) {
+      s.squares[odd(batch)][warp_][lane_ / 4] = sum;
+    }
+    __syncwarp();
+    if (lane_ == 0) {
+      ptx::mbarrier_arrive(&s.squares_written[odd(batch)]);
+    }
+  }
+
+  template <bool kRounded> __device__ __forceinline__ void mix(int batch, Place place) {
+    Shared &s = f_.shared;
+    ptx::mbarrier_wait(&s.r_ready[odd(batch)], parity(batch)); // needed or not: it holds the warps together
+    const float r = s.r[odd(batch)][lane_ / 4];
+    const bf16 *row = f_.row(place.stage, lane_ / 4);
+    float sums[2][4] = {};
+#pragma unroll
+    for (int block = 0; block < kBlocksPerWarp; ++block) {
+      Octet<bf16> x = octet(row + column(block));
+      if (kRounded) {
+#pragma unroll
+        for (int k = 0; k < kOctet; k += 2) {
+          x.set_pair(k / 2, __fmul_rn(x[k], r), __fmul_rn(x[k + 1], r));
         }
       }
-      const int64_t token = (first_ + i * stride_) * kTokens + t;
-      if (active_ && token < p_.tokens) {
-        ptx::st_global_v2(p_.out + token * p_.hidden + h_,
-                          make_uint2(to_bf16_pair(sum[0], sum[1]), to_bf16_pair(sum[2], sum[3])));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        ptx::mma_m16n8k16(sums[half], fn_[block][half], x.pair[2 * half], x.pair[2 * half + 1]);
+      }
+    }
+    // The terms of a gate, for two tokens.
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+      const float sum = __fadd_rn(__fadd_rn(sums[0][t], sums[1][t]), __fadd_rn(sums[0][2 + t], sums[1][2 + t]));
+      const float total = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, kWarp / 2));
+      if (lane_ < kWarp / 2) {
+        s.mix[warp_][(lane_ % 4 * 2 + t) * kStreams + lane_ / 4] = total;
+      }
+    }
+    __syncwarp();
+    if (lane_ == 0) {
+      ptx::mbarrier_arrive(&s.mix_written);
+    }
+  }
+
+  __device__ __forceinline__ void collapse(int batch, Place place) {
+    ptx::mbarrier_wait(&f_.shared.pre_ready, odd(batch));
+#pragma unroll
+    for (int i = 0; i < kOctetsPerThread; ++i) {
+      const int t = token_[i], h = h_[i];
+      const bf16 *row = f_.row(place.stage, t) + h;
+      float sum[kOctet] = {};
+#pragma unroll
+      for (int stream = 0; stream < kStreams; ++stream) {
+        const float pre = f_.shared.pre[t * kStreams + stream];
+        const Octet<bf16> x = octet(row + stream * f_.share);
+#pragma unroll
+        for (int k = 0; k < kOctet; ++k) {
+          sum[k] = fmaf(pre, x[k], sum[k]);
+        }
+      }
+      Octet<bf16> out;
+#pragma unroll
+      for (int k = 0; k < kOctet; k += 2) {
+        out.set_pair(k / 2, sum[k], sum[k + 1]);
+      }
+      const int64_t token = f_.token(batch) + t;
+      if (token < f_.p.tokens) {
+        out.store(f_.p.out + token * f_.p.hidden + static_cast<int64_t>(f_.rank) * f_.share + h);
       }
     }
   }
 
-  // Lane l gets that of token l / (32 / kTokens).
-  __device__ __forceinline__ float rms(int i) {
-    ptx::mbarrier_wait(&shared_.squares_barrier[static_cast<unsigned>(i) % kSums],
-                       parity(i)); // all parts of the squares are here
-    return inverse_rms(add_parts<kTokens>(shared_.squares[static_cast<unsigned>(i) % kSums], kCtas * warps_),
-                       kStreams * p_.hidden, p_.rms_eps);
-  }
-
-  template <int kValues> __device__ __forceinline__ void expect(uint64_t *barrier) {
-    if (threadIdx.x == 0) {
-      ptx::mbarrier_arrive_expect_tx(barrier, kValues * kCtas * warps_ * static_cast<unsigned>(sizeof(float)));
-    }
-  }
-
-  __device__ __forceinline__ unsigned part() const { return rank_ * warps_ + threadIdx.x / kWarp; }
-  static __device__ __forceinline__ unsigned parity(int i) { return static_cast<unsigned>(i) / kSums % 2; }
-
-  const Problem &p_;
-  Shared &shared_;
-  const unsigned rank_, warps_;
-  bool active_;
-  int64_t h_, batches_, first_, stride_;
-  float fn_[kStreams][kStreams][kQuad]; // [gate][stream]
-  float scale_, base_;
-  float r_[2] = {}; // this lane's rms() of the last two batches of mix()
+  const Frame &f_;
+  const int lane_, warp_;
+  int token_[kOctetsPerThread], h_[kOctetsPerThread]; // that this thread collapses
+  uint32_t fn_[kBlocksPerWarp][2][4];                 // left factors
 };
 
 #endif
 
-template <bool kRounded, int kCtas>
-static __global__ void __launch_bounds__(kMaxThreads, 1) hc_head_cluster(const __grid_constant__ Problem p) {
+template <bool kRounded>
+static __global__ void __launch_bounds__((kMaxWarps + 2) * kWarp, 1)
+    hc_head_cluster(const __grid_constant__ Problem p, const __grid_constant__ int stages) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(16) unsigned char shared_bytes[];
-  Head<kRounded, kCtas>(p, *reinterpret_cast<Shared *>(shared_bytes)).run();
+  const Frame frame(p, shared_bytes, stages);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  if (warp == frame.warps && threadIdx.x % kWarp == 0) {
+    init_barriers(frame);
+  }
+  __syncwarp();
+  ptx::barrier_cluster_arrive_relaxed();
+  if (warp == frame.warps) {
+    wait_for_inputs();
+    fetch_first(frame); // needs no other warp
+    ptx::barrier_cluster_wait();
+    fetch_others(frame);
+  } else if (warp == frame.warps + 1) {
+    SumWarp sums(frame);
+    wait_for_inputs();
+    ptx::barrier_cluster_wait(); // all CTAs have started, with their barriers
+    sums.run<kRounded>();
+  } else {
+    ComputeWarp compute(frame);
+    Octet<float> raw[kBlocksPerWarp];
+    compute.load_weights(raw);
+    wait_for_inputs();
+    ptx::barrier_cluster_wait(); // the barriers are there
+    compute.run<kRounded>(raw);
+  }
 #endif
 }
 
-bool gm::hc_head_cluster_fits(const Problem *p) {
-  enum : int { kCtas = 4 };
-  return p->streams == kStreams && p->hidden % (kCtas * kQuad) == 0 && p->hidden <= kCtas * kQuad * kMaxThreads &&
-         aligned16(p->fn) && reinterpret_cast<uintptr_t>(p->residual) % 8 == 0 &&
-         reinterpret_cast<uintptr_t>(p->out) % 8 == 0;
+static_assert(sizeof(Shared) % 16 == 0, "the batches behind it are aligned");
+
+static int64_t batch_bytes(const Problem *p) {
+  return static_cast<int64_t>(sizeof(bf16)) * kTokens * (kStreams * p->hidden / kCtas + kPad);
 }
 
-template <int kCtas> static gm_status run(const gm_exec *exec, const Problem *p, int64_t clusters) {
+extern "C" bool gm_hc_head_sm90_fits(const Problem *p) {
+  return p->streams == kStreams && p->hidden % kHiddenUnit == 0 && p->hidden <= kMaxWarps * kHiddenUnit &&
+         aligned16(p->residual) && aligned16(p->fn) && aligned16(p->out);
+}
+
+extern "C" gm_status gm_hc_head_sm90(const gm_exec *exec, const Problem *p) {
+  const DeviceFacts facts = device_facts(exec);
   const int64_t batches = divide_up(p->tokens, kTokens);
-  const int64_t threads = kWarp * divide_up(p->hidden / (kCtas * kQuad), kWarp);
-  const Grid grid = {.x = kCtas * (batches < clusters ? batches : clusters),
-                     .threads = threads,
+  const int64_t fitting = (facts.shared_bytes - static_cast<int64_t>(sizeof(Shared))) / batch_bytes(p);
+  const int stages = static_cast<int>(fitting < kMaxStages ? fitting : kMaxStages);
+  const Grid grid = {.x = kCtas * (batches < facts.clusters_of_8 ? batches : facts.clusters_of_8),
+                     .threads = (p->hidden / kHiddenUnit + 2) * kWarp,
                      .cluster = kCtas,
-                     .shared_bytes = sizeof(Shared) + sizeof(uint2) * kStages * kTokens * kStreams * threads};
-  const auto kernel = p->mode == GM_HEAD_ROUNDED ? hc_head_cluster<true, kCtas> : hc_head_cluster<false, kCtas>;
-  return launch(exec, "hc_head/cuda/sm90/cluster", kernel, grid, *p);
-}
-
-gm_status gm::hc_head_cluster_launch(const gm_exec *exec, const Problem *p) {
-  // Few tokens: fn, which all need, comes in sooner through more CTAs. The parts of a sum stay the same.
-  enum : int { kWideCtas = 8 };
-  if (p->hidden % (kWideCtas * kQuad * kWarp) == 0 && p->tokens <= kTokens * device_facts(exec->device).sm_count / 16) {
-    return run<kWideCtas>(exec, p, divide_up(p->tokens, kTokens));
-  }
-  return run<4>(exec, p, device_facts(exec->device).clusters_of_4);
+                     .shared_bytes = sizeof(Shared) + static_cast<size_t>(stages * batch_bytes(p))};
+  const auto kernel = p->mode == GM_HEAD_ROUNDED ? hc_head_cluster<true> : hc_head_cluster<false>;
+  return launch(exec, "hc_head/cuda/sm90/cluster", kernel, grid, *p, stages);
 }

@@ -187,7 +187,7 @@ static gm_status run_registers(const gm_exec *exec, const Problem *p, const char
 // The forms by the number of tokens: docs/tuning.md.
 static gm_status run_4_streams(const gm_exec *exec, const Problem *p) {
   const bool coefficients_aligned = aligned16(p->comb_mix) && aligned16(p->post_mix) && aligned16(p->pre_mix);
-  const int64_t chunks = p->hidden / kChunk, sm_count = device_facts(exec->device).sm_count;
+  const int64_t chunks = p->hidden / kChunk, sm_count = device_facts(exec).sm_count;
   if (!aligned(p) || !coefficients_aligned || p->hidden % kChunk != 0 || p->hidden > kMaxHidden) {
     return run_loop<4>(exec, p);
   }

@@ -6,7 +6,10 @@ using Problem = gm_rms_norm_problem;
 
 #define GM_NAME(form) "rms_norm/cuda/" form
 
-enum : int { kLoopWarps = 16, kMaxThreads = 1024, kMaxChunks = 4 * kMaxThreads / kWarp };
+enum : int { kLoopWarps = 16, kMaxChunks = 128 };
+
+// Of a CTA that holds a row in registers. Two of them fit into a multiprocessor.
+constexpr int max_threads(int vectors) { return vectors == 8 ? 512 : 640; }
 
 static __device__ __forceinline__ float inverse_rms(const Problem &p, float square_sum) {
   return __frsqrt_rn(__fadd_rn(__fdiv_rn(square_sum, static_cast<float>(p.width)), p.eps));
@@ -28,7 +31,7 @@ static __device__ __forceinline__ Octet<E> normalise(const Octet<E> &x, float r,
 
 // A row a team, in registers: width = kVectors * warps * 256, everything 16-byte aligned.
 template <typename E, int kVectors, bool kCluster>
-static __global__ void __launch_bounds__(kCluster ? 512 : kMaxThreads)
+static __global__ void __launch_bounds__(max_threads(kVectors), sizeof(E) == 2 && !kCluster ? 2 : 1)
     rms_norm_registers(const __grid_constant__ Problem p) {
   using Stored = typename Octet<E>::Stored;
   using Sum = ChunkSum<kCluster, kMaxChunks>;
@@ -105,20 +108,26 @@ template <typename E> static gm_status run_aligned(const gm_exec *exec, const Pr
   const int64_t chunks = p->width / kChunk;
   if (p->width % kChunk == 0 && chunks <= kMaxChunks) {
     // Latency: a row is spread over as many multiprocessors as a portable cluster has.
-    if (has_sm90(exec) && 2 * p->rows <= device_facts(exec->device).sm_count) {
+    if (has_sm90(exec) && 2 * p->rows <= device_facts(exec).sm_count) {
       for (int64_t ctas = 8; ctas > 1; --ctas) {
         if (chunks % ctas == 0) {
           return run_registers<E, 1, true>(exec, p, GM_NAME("sm90/cluster"), ctas);
         }
       }
     }
-    if (chunks % 4 == 0) {
+    const auto fits = [&](int vectors) {
+      return chunks % vectors == 0 && chunks / vectors * kWarp <= max_threads(vectors);
+    };
+    if (fits(4)) {
       return run_registers<E, 4, false>(exec, p, GM_NAME("sm80/registers"), 1);
     }
-    if (chunks % 2 == 0 && chunks <= 2 * kMaxThreads / kWarp) {
+    if (fits(8)) {
+      return run_registers<E, 8, false>(exec, p, GM_NAME("sm80/registers"), 1);
+    }
+    if (fits(2)) {
       return run_registers<E, 2, false>(exec, p, GM_NAME("sm80/registers"), 1);
     }
-    if (chunks <= kMaxThreads / kWarp) {
+    if (fits(1)) {
       return run_registers<E, 1, false>(exec, p, GM_NAME("sm80/registers"), 1);
     }
   }

@@ -10,10 +10,10 @@ __device__ __forceinline__ float inverse_rms(float square_sum, int64_t width, fl
   return __frsqrt_rn(__fadd_rn(__fdiv_rn(square_sum, static_cast<float>(width)), eps));
 }
 
-// hc_head_sm90.cu: 4 streams, aligned vectors, a hidden size that fits.
-bool hc_head_cluster_fits(const gm_hc_head_problem *problem);
-gm_status hc_head_cluster_launch(const gm_exec *exec, const gm_hc_head_problem *problem);
-
 } // namespace gm
+
+// The form of hc_head_sm90.cu: can it run this problem, and the launch.
+extern "C" bool gm_hc_head_sm90_fits(const gm_hc_head_problem *problem);
+extern "C" gm_status gm_hc_head_sm90(const gm_exec *exec, const gm_hc_head_problem *problem);
 
 #endif

@@ -10,16 +10,9 @@ namespace gm {
 struct DeviceFacts {
   int arch;          // virtual architecture that this device's code was compiled for, such as 90: what kernels may use
   int sm_count;      // streaming multiprocessors
-  int clusters_of_4; // that run at a time with one CTA a multiprocessor
+  int shared_bytes;  // that a CTA may have
+  int clusters_of_8; // that run at a time with one CTA a multiprocessor; 0 below arch 90
 };
-
-// Of a device that has passed gm_cuda_status. Cached, no CUDA call.
-DeviceFacts device_facts(int32_t device);
-
-// May kernels for compute capability 9.0 run?
-inline bool has_sm90(const gm_exec *exec) {
-  return (exec->flags & GM_PORTABLE) == 0 && device_facts(exec->device).arch >= 90;
-}
 
 struct Grid {
   int64_t x, y = 1;
@@ -28,15 +21,31 @@ struct Grid {
   size_t shared_bytes = 0;
 };
 
-// Queues kernel(arguments...) and reports `name` as gm_last_kernel().
-gm_status launch_kernel(const gm_exec *exec, const char *name, const void *kernel, const Grid &grid,
-                        const void **arguments);
+} // namespace gm
+
+// Of a device that has passed gm_cuda_status. Cached, no CUDA call.
+extern "C" void gm_cuda_device_facts(int32_t device, gm::DeviceFacts *facts);
+
+// Queues kernel(*arguments[0], *arguments[1], ...) and reports `name` as gm_last_kernel().
+extern "C" gm_status gm_cuda_launch(const gm_exec *exec, const char *name, const void *kernel, const gm::Grid *grid,
+                                    const void **arguments);
+
+namespace gm {
+
+inline DeviceFacts device_facts(const gm_exec *exec) {
+  DeviceFacts facts;
+  gm_cuda_device_facts(exec->device, &facts);
+  return facts;
+}
+
+// May kernels for compute capability 9.0 run?
+inline bool has_sm90(const gm_exec *exec) { return (exec->flags & GM_PORTABLE) == 0 && device_facts(exec).arch >= 90; }
 
 template <typename... Arguments>
-gm_status launch(const gm_exec *exec, const char *name, void (*kernel)(Arguments...), const Grid &grid,
-                 const Arguments &...arguments) {
+inline gm_status launch(const gm_exec *exec, const char *name, void (*kernel)(Arguments...), const Grid &grid,
+                        const Arguments &...arguments) {
   const void *addresses[] = {&arguments...};
-  return launch_kernel(exec, name, reinterpret_cast<const void *>(kernel), grid, addresses);
+  return gm_cuda_launch(exec, name, reinterpret_cast<const void *>(kernel), &grid, addresses);
 }
 
 inline int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }

@@ -23,27 +23,19 @@ __device__ __forceinline__ void st_global_v4(void *p, uint4 v) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
-__device__ __forceinline__ void st_global_v2(void *p, uint2 v) {
-  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(v.x), "r"(v.y) : "memory");
-}
-
 __device__ __forceinline__ uint32_t shared_address(const void *p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Eight bytes into shared memory, asynchronously; zeros if !valid, and then nothing is read.
-__device__ __forceinline__ void cp_async_8(void *shared, const void *global, bool valid) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(shared)), "l"(global),
-               "r"(valid ? 8 : 0)
-               : "memory");
-}
-
-// What this thread has copied since the last group becomes one.
-__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-// All but the last kPending groups of this thread have arrived, for this thread.
-template <int kPending> __device__ __forceinline__ void cp_async_wait_group() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+// c += a * b: 16 x 16 times 16 x 8 of bf16, sums in fp32. Lane l has, two to a register,
+//   a: rows l / 4 and l / 4 + 8, columns 2 (l % 4) + {0, 1}; the same rows 8 columns on
+//   b: column l / 4, rows 2 (l % 4) + {0, 1}; 8 rows on
+//   c: rows l / 4 and l / 4 + 8, columns 2 (l % 4) + {0, 1}
+__device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 #if __CUDA_ARCH__ >= 900
@@ -94,6 +86,10 @@ __device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
+__device__ __forceinline__ void mbarrier_arrive(uint64_t *barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
@@ -108,6 +104,17 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, unsigned parity
                "@!done bra again_%=;\n\t"
                "}" ::"r"(shared_address(barrier)),
                "r"(parity)
+               : "memory");
+}
+
+// The copy engine sees what this thread has written to shared memory.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Copies into this CTA's shared memory and counts the bytes at its barrier; both ends 16-byte aligned, as is the size.
+__device__ __forceinline__ void cp_async_bulk(void *shared, const void *global, unsigned bytes, uint64_t *barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(shared)),
+               "l"(global), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
 }
 
