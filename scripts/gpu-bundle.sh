@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# What a GPU machine without Rust needs to test and measure gatemix, in one folder: gpu-bundle.sh DIR
+# There, DIR/run.sh does it. GATEMIX_CUDA_ARCHS: for which GPUs, 90a if not set. Needs nvcc, or installs one into target/.
+set -euo pipefail
+[ $# -eq 1 ] || { echo "usage: $0 DIR" >&2; exit 2; }
+mkdir -p "$1"
+dir=$(cd "$1" && pwd)
+cd "$(dirname "$0")/.."
+
+target="${CARGO_TARGET_DIR:-$PWD/target}"
+command -v nvcc >/dev/null || {
+  exports=$(scripts/cuda-toolkit.sh "${GATEMIX_CUDA_TOOLKIT:-$target/cuda-toolkit}")
+  eval "$exports"
+}
+export GATEMIX_CUDA_ARCHS="${GATEMIX_CUDA_ARCHS:-90a}"
+export CARGO_TARGET_DIR="$target/gpu-bundle" # its own: other architectures
+
+# executables KIND CARGO_ARGUMENT...: NAME and path of each test or bench.
+executables() {
+  local kind=$1
+  shift
+  cargo "$@" --no-run --features cuda --message-format=json | python3 -c '
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("executable") and sys.argv[1] in message["target"]["kind"]:
+        print(message["target"]["name"], message["executable"])
+' "$kind"
+}
+
+copy_stripped() { # NAME and path on stdin, to the folder $1
+  mkdir -p "$1"
+  while read -r name path; do strip -o "$1/$name" "$path"; done
+}
+
+rm -rf "$dir"/{tests,benches,lib,data,scripts,run.sh}
+mkdir -p "$dir/lib" "$dir/scripts/gpu"
+executables test test --release | grep -v '^compile_fail ' | copy_stripped "$dir/tests" # that one needs cargo
+executables bench bench | copy_stripped "$dir/benches"
+
+cmake -S . -B "$CARGO_TARGET_DIR/cmake" -DGATEMIX_CUDA=ON -DGATEMIX_CUDA_ARCHS="${GATEMIX_CUDA_ARCHS//[, ]/;}" >/dev/null
+cmake --build "$CARGO_TARGET_DIR/cmake" -j "$(nproc)" --target gatemix >/dev/null
+strip -o "$dir/lib/libgatemix.so" "$CARGO_TARGET_DIR/cmake/libgatemix.so"
+
+gencode=()
+for arch in ${GATEMIX_CUDA_ARCHS//[,;]/ }; do gencode+=("-gencode=arch=compute_$arch,code=sm_$arch"); done
+nvcc -shared -O3 -std=c++17 -Xcompiler=-fPIC "${gencode[@]}" benches/cuda/copy.cu -o "$dir/lib/libcopy.so"
+
+cp -r tests/data "$dir/data"
+cp scripts/peers.py "$dir/scripts/"
+cp scripts/gpu/*.py "$dir/scripts/gpu/"
+cp scripts/gpu/run.sh "$dir/"
+chmod +x "$dir/run.sh"
+du -ch --apparent-size "$dir"/tests/* "$dir"/benches/* "$dir"/lib/* "$dir/data"
