@@ -33,10 +33,14 @@ copy_stripped() { # NAME and path on stdin, to the folder $1
   while read -r name path; do strip -o "$1/$name" "$path"; done
 }
 
-rm -rf "$dir"/{tests,benches,lib,data,scripts,run.sh}
-mkdir -p "$dir/lib" "$dir/scripts/gpu"
-executables test test --release | grep -v '^compile_fail ' | copy_stripped "$dir/tests" # that one needs cargo
-executables bench bench | copy_stripped "$dir/benches"
+rm -rf "$dir"/{tests,cpu-tests,benches,lib,data,scripts,run.sh}
+mkdir -p "$dir/cpu-tests" "$dir/lib" "$dir/scripts/gpu"
+# compile_fail needs cargo; the others say nothing about a machine.
+executables test test --release | grep -vE '^(compile_fail|support|support_log|types) ' | copy_stripped "$dir/tests"
+for binary in "$dir"/tests/*; do
+  "$binary" --list 2>/dev/null | grep -q '^cuda::' || mv "$binary" "$dir/cpu-tests/"
+done
+executables bench bench | grep -v '^gated_mla ' | copy_stripped "$dir/benches" # not on CUDA yet
 
 cmake -S . -B "$CARGO_TARGET_DIR/cmake" -DGATEMIX_CUDA=ON -DGATEMIX_CUDA_ARCHS="${GATEMIX_CUDA_ARCHS//[, ]/;}" >/dev/null
 cmake --build "$CARGO_TARGET_DIR/cmake" -j "$(nproc)" --target gatemix >/dev/null
@@ -51,4 +55,4 @@ cp scripts/peers.py "$dir/scripts/"
 cp scripts/gpu/*.py "$dir/scripts/gpu/"
 cp scripts/gpu/run.sh "$dir/"
 chmod +x "$dir/run.sh"
-du -ch --apparent-size "$dir"/tests/* "$dir"/benches/* "$dir"/lib/* "$dir/data"
+du -ch --apparent-size "$dir"/*tests/* "$dir"/benches/* "$dir"/lib/* "$dir/data"
