@@ -38,7 +38,7 @@ mkdir -p "$dir/cpu-tests" "$dir/lib" "$dir/scripts/gpu"
 # compile_fail needs cargo; the others say nothing about a machine.
 executables test test --release | grep -vE '^(compile_fail|support|support_log|types) ' | copy_stripped "$dir/tests"
 for binary in "$dir"/tests/*; do
-  "$binary" --list 2>/dev/null | grep -q '^cuda::' || mv "$binary" "$dir/cpu-tests/"
+  "$binary" --list 2>/dev/null | grep '^cuda::' >/dev/null || mv "$binary" "$dir/cpu-tests/"
 done
 executables bench bench | grep -v '^gated_mla ' | copy_stripped "$dir/benches" # not on CUDA yet
 
