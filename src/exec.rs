@@ -84,6 +84,12 @@ impl Exec<Cuda> {
         backend_status(Backend::Cuda, device)?;
         Ok(Self { device, stream, parallel: false, flags: 0, memory: PhantomData })
     }
+
+    /// With programmatic dependent launch: a kernel may start before the preceding one of the stream is complete, which
+    /// must not write what the kernel reads early; `GM_PDL` in `gatemix.h` says what that is.
+    pub fn pdl(self) -> Self {
+        Self { flags: self.flags | sys::GM_PDL as u32, ..self }
+    }
 }
 
 impl<M: Memory> Exec<M> {

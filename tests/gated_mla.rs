@@ -4,10 +4,9 @@ mod common;
 use common::cases::{Case, Gate};
 use common::compare::{Float, assert_bits, assert_each};
 use common::data::Rng;
-use common::{levels, props, say};
-use gatemix::Exec;
+use common::{AnyExec, for_random, levels, props, say};
 use half::bf16;
-use proptest::prelude::*;
+use proptest::prelude::any;
 
 const ROWS: [usize; 16] = [0, 1, 2, 3, 7, 8, 9, 16, 17, 63, 64, 65, 127, 128, 129, 1000];
 const DEPTHS: [usize; 15] = [1, 2, 7, 8, 33, 63, 64, 65, 72, 100, 127, 128, 129, 320, 6144];
@@ -98,10 +97,9 @@ fn misaligned_operands() {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
-    #[test]
-    fn any_shape(m in 0usize..80, tiles in 1usize..4, k in 1usize..200, misaligned: bool) {
+#[test]
+fn any_shape() {
+    for_random(40, (0usize..80, 1usize..4, 1usize..200, any::<bool>()), |(m, tiles, k, misaligned)| {
         let case = Gate::random(m, 256 * tiles, k);
         let case = if misaligned { case.misaligned() } else { case };
         for (level, exec) in levels() {
@@ -110,7 +108,7 @@ proptest! {
             assert_each(format!("{level} m {m} n {} k {k}", case.n), items, |got, near| near.admits(*got));
             assert_bits("in place", &case.run_in_place(&exec), &out);
         }
-    }
+    });
 }
 
 #[test]
@@ -186,7 +184,7 @@ fn sigmoid_keeps_its_relative_accuracy() {
 /// One row and many; k odd and even.
 const SHAPES: [[usize; 2]; 6] = [[1, 1], [2, 7], [8, 64], [11, 33], [20, 72], [53, 65]];
 
-fn for_each_level(mut run: impl FnMut(&str, &Exec, [usize; 2])) {
+fn for_each_level(mut run: impl FnMut(&str, &AnyExec, [usize; 2])) {
     for (level, exec) in levels() {
         SHAPES.iter().for_each(|shape| run(level, &exec, *shape));
     }

@@ -1,10 +1,13 @@
 //! Against the outputs of the public Triton kernels; tests/data/README.md says what the files hold.
 mod common;
 
+use std::env;
+use std::process::ExitCode;
+
 use common::cases::{Collapse, Head, Norm, PreMix, Seam};
 use common::compare::{Float, assert_bits, assert_each, assert_near, assert_ulps, ulps};
 use common::data::{Buf, Strided, dense};
-use common::levels;
+use common::{levels, on_every_backend, tests};
 use gatemix::HeadMode;
 use half::bf16;
 use safetensors::SafeTensors;
@@ -41,14 +44,15 @@ impl Golden {
     }
 }
 
+/// From the folder GATEMIX_TEST_DATA, for machines without the sources.
 fn golden() -> impl Iterator<Item = Golden> {
-    FILES.into_iter().map(|(name, [t, h])| {
-        let path = format!("{}/tests/data/{name}.safetensors", env!("CARGO_MANIFEST_DIR"));
+    let dir = env::var("GATEMIX_TEST_DATA").unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data").into());
+    FILES.into_iter().map(move |(name, [t, h])| {
+        let path = format!("{dir}/{name}.safetensors");
         Golden { name, t, h, bytes: std::fs::read(path).unwrap() }
     })
 }
 
-#[test]
 fn mhc_post_collapse_rms_norm() {
     for file in golden() {
         let case = Seam {
@@ -60,7 +64,7 @@ fn mhc_post_collapse_rms_norm() {
             pre: Buf::input(&file.f32("pre_mix"), 0),
             weight: Buf::input(&file.bf16("norm_weight"), 0),
             eps: EPS,
-            shift: 0,
+            shifts: [0; 2],
         };
         let residual_out = file.bf16("post_collapse_rms_norm.residual_out");
         let layer_input = file.bf16("post_collapse_rms_norm.layer_input");
@@ -73,7 +77,6 @@ fn mhc_post_collapse_rms_norm() {
     }
 }
 
-#[test]
 fn hc_collapse() {
     for file in golden() {
         let shape = [file.t, N, file.h];
@@ -90,7 +93,6 @@ fn hc_collapse() {
     }
 }
 
-#[test]
 fn rms_norm() {
     for file in golden() {
         let shape = [file.t, file.h];
@@ -103,7 +105,6 @@ fn rms_norm() {
     }
 }
 
-#[test]
 fn mhc_pre_mix() {
     for file in golden() {
         let (t, gemm_out) = (file.t, file.f32("pre_mix.gemm_out"));
@@ -129,7 +130,6 @@ fn mhc_pre_mix() {
     }
 }
 
-#[test]
 fn hc_head() {
     for file in golden() {
         let case = Head {
@@ -152,4 +152,8 @@ fn hc_head() {
             assert!(differ.len() <= 2, "{level} {}: {differ:?} differ", file.name); // the order of the sums
         }
     }
+}
+
+fn main() -> ExitCode {
+    on_every_backend(tests![mhc_post_collapse_rms_norm, hc_collapse, rms_norm, mhc_pre_mix, hc_head,])
 }

@@ -1,17 +1,14 @@
 //! `hc_collapse`: to the bit, at every level.
 mod common;
 
-use std::ptr;
+use std::process::ExitCode;
 
-use common::abi::{cpu_exec, tensor};
 use common::cases::Collapse;
 use common::compare::assert_bits;
-use common::data::{Rng, Strided, dense};
-use common::memory::Sparse;
-use common::{levels, props};
-use gatemix::{TensorMut, TensorView, sys};
+use common::data::{Buf, Rng, Strided, dense};
+use common::{Place, for_random, levels, on_every_backend, props, tests, with_place};
+use gatemix::Memory;
 use half::bf16;
-use proptest::prelude::*;
 
 const TOKENS: [usize; 16] = [0, 1, 2, 3, 7, 8, 9, 16, 17, 63, 64, 65, 127, 128, 129, 1000];
 const HIDDEN: [usize; 14] = [1, 2, 7, 8, 15, 33, 250, 256, 768, 1280, 2560, 4096, 5120, 7168];
@@ -26,17 +23,14 @@ fn check(case: &Collapse) {
     }
 }
 
-#[test]
 fn every_number_of_tokens() {
     TOKENS.iter().for_each(|t| check(&Collapse::random(*t, 4, 65)));
 }
 
-#[test]
 fn every_hidden_size() {
     HIDDEN.iter().for_each(|h| check(&Collapse::random(3, 4, *h)));
 }
 
-#[test]
 fn every_number_of_streams() {
     for n in STREAMS {
         check(&Collapse::random(5, n, 250));
@@ -58,7 +52,6 @@ fn cancelling(t: usize, h: usize) -> Collapse {
     case
 }
 
-#[test]
 fn products_and_sums_are_rounded_separately() {
     let mut case = cancelling(8, 512);
     // Equal products of opposite sign: separate roundings cancel to zero, fused ones don't.
@@ -73,7 +66,6 @@ fn products_and_sums_are_rounded_separately() {
     check(&cancelling(8, 512));
 }
 
-#[test]
 fn strided_inputs() {
     let (t, n, h) = (7, 4, 250);
     let case = Collapse::random(t, n, h);
@@ -85,7 +77,23 @@ fn strided_inputs() {
     check(&case.relaid([2 * n * h, 2 * h, 2], [3 * n, 3], 0)); // every second element
 }
 
-#[test]
+/// Moves the base of one operand by some elements.
+const MOVES: [fn(&mut Collapse, usize); 3] = [
+    |case, by| case.residual = case.residual.relaid(case.residual.strides, by),
+    |case, by| case.pre = case.pre.relaid(case.pre.strides, by),
+    |case, by| case.shift = by,
+];
+
+fn one_misaligned_operand() {
+    for (one, by) in MOVES.into_iter().flat_map(|one| [1, 2, 4].map(|by| (one, by))) {
+        for h in [64, 256, 5120] {
+            let mut case = Collapse::random(3, 4, h);
+            one(&mut case, by);
+            check(&case);
+        }
+    }
+}
+
 fn one_row_for_all() {
     let (t, n, h) = (5, 4, 100);
     let mut case = Collapse::random(t, n, h);
@@ -97,11 +105,9 @@ fn one_row_for_all() {
     check(&case);
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
-    #[test]
-    fn any_strides(t in 0usize..12, n in 0usize..4, h in 1usize..300, order in 0usize..6, gaps in [0usize..5, 0..5, 1..4],
-                   shift in 0usize..2) {
+fn any_strides() {
+    let inputs = (0usize..12, 0usize..4, 1usize..300, 0usize..6, [0usize..5, 0..5, 1..4], 0usize..2);
+    for_random(80, inputs, |(t, n, h, order, gaps, shift)| {
         let shape = [t, STREAMS[n], h];
         let order = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]][order];
         let mut strides = [0; 3];
@@ -111,29 +117,29 @@ proptest! {
             step = step * shape[d].max(1) + gaps[d % 2];
         }
         check(&Collapse::random(t, STREAMS[n], h).relaid(strides, [STREAMS[n] + gaps[0], 1], shift));
+    });
+}
+
+fn negative_strides() {
+    for (level, exec) in levels() {
+        with_place!(&exec, place => check_reversed(level, place));
     }
 }
 
-#[test]
-fn negative_strides() {
+fn check_reversed<M: Memory>(level: &str, place: &Place<M>) {
     let (t, n, h) = (3, 4, 50);
     let case = Collapse::random(t, n, h);
     let (mut residual, mut pre) = (case.residual.values(), case.pre.values());
     residual.reverse();
     pre.reverse();
-    let mut out = vec![bf16::ZERO; t * h];
-    let [t, n, h] = [t, n, h].map(|size| size as i64);
-    let last = residual.last().unwrap();
-    let residual = tensor(ptr::from_ref(last).cast_mut().cast(), sys::GM_BF16, &[t, n, h], &[-n * h, -h, -1]);
-    let pre = tensor(ptr::from_ref(pre.last().unwrap()).cast_mut().cast(), sys::GM_F32, &[t, n], &[-n, -1]);
-    let out_tensor = tensor(out.as_mut_ptr().cast(), sys::GM_BF16, &[t, h], &[h, 1]);
-    // SAFETY: the last elements of both inputs are their first in reverse, and the shapes are theirs.
-    let status = unsafe { sys::gm_hc_collapse(&cpu_exec(), &residual, &pre, &out_tensor) };
-    assert_eq!(status, sys::GM_OK);
-    assert_bits("reversed", &out, &case.exact());
+    let (residual, pre) = (Buf::input(&residual, 0), Buf::input(&pre, 0));
+    let (residual, pre) = (place.input(&residual), place.input(&pre));
+    let mut out = place.output(t * h, 0);
+    let (residual, pre) = (residual.reversed([t, n, h], [n * h, h, 1]), pre.reversed([t, n], [n, 1]));
+    gatemix::hc_collapse(&place.exec, residual, pre, &mut out.tensor([t, h])).unwrap();
+    assert_bits(level, &out.finish(), &case.exact());
 }
 
-#[test]
 fn signed_zeros_and_special_values() {
     // The payload of the last two NaNs lies in the half that a rounding to bf16 drops or carries away.
     let nans = [0x7FC0_0000, 0xFF80_0001, 0x7FFF_FFFF].map(f32::from_bits);
@@ -148,7 +154,6 @@ fn signed_zeros_and_special_values() {
     check(&case);
 }
 
-#[test]
 fn subnormal_streams() {
     let mut case = Collapse::random(5, 4, 65);
     case.residual = Strided::new(&Rng::new(&[17]).normals(5 * 4 * 65, 1.5e-39), [5, 4, 65], dense([5, 4, 65]), 0);
@@ -156,24 +161,24 @@ fn subnormal_streams() {
     assert!(case.exact().iter().any(|v| v.to_f32() != 0.0));
 }
 
-#[test]
 fn tokens_beyond_32_bit_offsets() {
-    let (n, h, stride) = (4, 16, (1usize << 31) + 64);
-    let values: Vec<bf16> = Rng::new(&[12]).normals(2 * n * h, 1.0);
-    let mut residual = Sparse::new(stride + n * h);
-    residual.slice()[..n * h].copy_from_slice(&values[..n * h]);
-    residual.slice()[stride..].copy_from_slice(&values[n * h..]);
-    let mut near = Collapse::random(2, n, h);
-    near.residual = Strided::new(&values, [2, n, h], dense([2, n, h]), 0);
     for (level, exec) in levels() {
-        let mut out = vec![bf16::ZERO; 2 * h];
-        let view = TensorView::new(residual.slice(), [2, n, h], [stride, h, 1]).unwrap();
-        gatemix::hc_collapse(&exec, view, near.pre.view(), &mut TensorMut::new(&mut out, [2, h]).unwrap()).unwrap();
-        assert_bits(level, &out, &near.exact());
+        with_place!(&exec, place => check_far_tokens(level, place));
     }
 }
 
-#[test]
+fn check_far_tokens<M: Memory>(level: &str, place: &Place<M>) {
+    let (n, h, stride) = (4, 16, (1usize << 31) + 64);
+    let case = Collapse::random(2, n, h);
+    let (first, second) = (&case.residual.values()[..n * h], &case.residual.values()[n * h..]);
+    let residual = place.sparse(stride + n * h, &[(0, first), (stride, second)]);
+    let pre = place.input(&case.pre.buf);
+    let mut out = place.output(2 * h, 0);
+    let residual = residual.view([2, n, h], [stride, h, 1]);
+    gatemix::hc_collapse(&place.exec, residual, pre.view([2, n], [n, 1]), &mut out.tensor([2, h])).unwrap();
+    assert_bits(level, &out.finish(), &case.exact());
+}
+
 fn another_hidden_size_afterwards() {
     for (level, exec) in levels() {
         for h in [4096, 7168, 250, 4096] {
@@ -183,24 +188,42 @@ fn another_hidden_size_afterwards() {
     }
 }
 
-#[test]
 fn tokens_are_independent() {
     props::tokens_are_independent(&Collapse::random(9, 4, 250));
     props::tokens_are_independent(&Collapse::random(3, 8, 5));
 }
 
-#[test]
 fn spoilt_tokens_stay_alone() {
     props::spoilt_tokens_stay_alone(&Collapse::random(9, 4, 250), 4);
     props::spoilt_tokens_stay_alone(&Collapse::random(2, 2, 7), 0);
 }
 
-#[test]
 fn repeat_runs_give_the_same_bits() {
     props::repeats(&Collapse::random(65, 4, 768), &Collapse::random(3, 2, 7));
 }
 
-#[test]
 fn no_tokens_are_nothing_to_do() {
     props::empty_is_nothing(&Collapse::random(2, 4, 64));
+}
+
+fn main() -> ExitCode {
+    on_every_backend(tests![
+        every_number_of_tokens,
+        every_hidden_size,
+        every_number_of_streams,
+        products_and_sums_are_rounded_separately,
+        strided_inputs,
+        one_misaligned_operand,
+        one_row_for_all,
+        any_strides,
+        negative_strides,
+        signed_zeros_and_special_values,
+        subnormal_streams,
+        tokens_beyond_32_bit_offsets,
+        another_hidden_size_afterwards,
+        tokens_are_independent,
+        spoilt_tokens_stay_alone,
+        repeat_runs_give_the_same_bits,
+        no_tokens_are_nothing_to_do,
+    ])
 }

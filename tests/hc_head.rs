@@ -1,13 +1,15 @@
 //! `hc_head` against float64, at every level and in both modes.
 mod common;
 
+use std::process::ExitCode;
+
 use common::cases::Head;
 use common::compare::{Near, assert_bits, assert_near};
 use common::data::{Buf, Rng};
-use common::{levels, props};
+use common::{fastest, for_random, levels, on_every_backend, props, tests};
 use gatemix::HeadMode;
 use half::bf16;
-use proptest::prelude::*;
+use proptest::prelude::any;
 
 const TOKENS: [usize; 16] = [0, 1, 2, 3, 7, 8, 9, 16, 17, 63, 64, 65, 127, 128, 129, 1000];
 const HIDDEN: [usize; 13] = [1, 2, 7, 8, 33, 250, 256, 768, 1280, 2560, 4096, 5120, 7168];
@@ -25,17 +27,14 @@ fn check_modes(t: usize, n: usize, h: usize) {
     MODES.iter().for_each(|mode| check(&Head::random(t, n, h, *mode)));
 }
 
-#[test]
 fn every_number_of_tokens() {
     TOKENS.iter().for_each(|t| check_modes(*t, 4, 33));
 }
 
-#[test]
 fn every_hidden_size() {
     HIDDEN.iter().for_each(|h| check_modes(2, 4, *h));
 }
 
-#[test]
 fn every_number_of_streams() {
     for n in STREAMS {
         check_modes(3, n, 250);
@@ -44,27 +43,42 @@ fn every_number_of_streams() {
     check_modes(1, 8, 7168);
 }
 
-#[test]
 fn misaligned_operands() {
     for mode in MODES {
         [7, 64, 250].iter().for_each(|h| check(&Head::random(3, 4, *h, mode).misaligned()));
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
-    #[test]
-    fn any_shape(t in 0usize..8, n in 0usize..4, h in 1usize..400, mode in 0usize..2, misaligned: bool) {
+/// Moves the base of one operand by some elements.
+const MOVES: [fn(&mut Head, usize); 5] = [
+    |case, by| case.residual = Buf::input(&case.residual, by),
+    |case, by| case.fn_weight = Buf::input(&case.fn_weight, by),
+    |case, by| case.scale = Buf::input(&case.scale, by),
+    |case, by| case.base = Buf::input(&case.base, by),
+    |case, by| case.shift = by,
+];
+
+fn one_misaligned_operand() {
+    for (one, by) in MOVES.into_iter().flat_map(|one| [1, 2, 4].map(|by| (one, by))) {
+        for (h, mode) in [64, 256, 5120].into_iter().flat_map(|h| MODES.map(|mode| (h, mode))) {
+            let mut case = Head::random(3, 4, h, mode);
+            one(&mut case, by);
+            check(&case);
+        }
+    }
+}
+
+fn any_shape() {
+    for_random(60, (0usize..8, 0usize..4, 1usize..400, 0usize..2, any::<bool>()), |(t, n, h, mode, misaligned)| {
         let case = Head::random(t, STREAMS[n], h, MODES[mode]);
         check(&if misaligned { case.misaligned() } else { case });
-    }
+    });
 }
 
 fn misses(out: &[bf16], want: &[Near]) -> usize {
     out.iter().zip(want).filter(|(got, near)| !near.admits(**got)).count()
 }
 
-#[test]
 fn the_modes_differ() {
     let [mut rounded, mut fp32] = MODES.map(|mode| Head::random(4, 4, 1280, mode));
     for case in [&mut rounded, &mut fp32] {
@@ -81,7 +95,6 @@ fn the_modes_differ() {
     }
 }
 
-#[test]
 fn each_eps_has_its_place() {
     for mode in MODES {
         for (rms_eps, hc_eps) in [(1e-6, 1e-1), (1e-1, 1e-6), (1e-20, 1e-1), (4.0, 0.0)] {
@@ -93,14 +106,13 @@ fn each_eps_has_its_place() {
                 (case.rms_eps, case.hc_eps) = (hc_eps, rms_eps);
                 let swapped = case.exact();
                 (case.rms_eps, case.hc_eps) = (rms_eps, hc_eps);
-                let far = misses(&case.run(&gatemix::Exec::cpu()), &swapped);
+                let far = misses(&case.run(&fastest()), &swapped);
                 assert!(far > 400, "{mode:?} {rms_eps} {hc_eps} {scale}: swapped passes but for {far}");
             }
         }
     }
 }
 
-#[test]
 fn tiny_eps_with_tiny_and_zero_streams() {
     for mode in MODES {
         for scale in [0.0, 1e-12] {
@@ -112,7 +124,6 @@ fn tiny_eps_with_tiny_and_zero_streams() {
     }
 }
 
-#[test]
 fn the_mean_is_over_all_streams() {
     // Constant streams c: mix_i is the sum of fn[i] times c / sqrt(c^2 + eps), here 1 / sqrt(1 + 3) = 1/2.
     let (n, h) = (4, 256);
@@ -129,7 +140,6 @@ fn the_mean_is_over_all_streams() {
     }
 }
 
-#[test]
 fn one_stream_at_a_time() {
     // base = -infinity closes a gate, +infinity opens it.
     for mode in MODES {
@@ -146,7 +156,6 @@ fn one_stream_at_a_time() {
     }
 }
 
-#[test]
 fn the_collapse_is_fused() {
     // Closed gates leave pre = hc_eps, and opposite streams the rounding error of the first product.
     for (mode, n) in MODES.into_iter().flat_map(|mode| [2, 4, 8].map(|n| (mode, n))) {
@@ -170,7 +179,6 @@ fn the_collapse_is_fused() {
     }
 }
 
-#[test]
 fn tokens_are_independent() {
     for mode in MODES {
         props::tokens_are_independent(&Head::random(7, 4, 250, mode));
@@ -178,21 +186,39 @@ fn tokens_are_independent() {
     }
 }
 
-#[test]
 fn spoilt_tokens_stay_alone() {
     for mode in MODES {
         props::spoilt_tokens_stay_alone(&Head::random(5, 4, 250, mode), 2);
     }
 }
 
-#[test]
 fn repeat_runs_give_the_same_bits() {
     for mode in MODES {
         props::repeats(&Head::random(9, 4, 768, mode), &Head::random(3, 2, 7, mode));
     }
 }
 
-#[test]
 fn no_tokens_are_nothing_to_do() {
     MODES.iter().for_each(|mode| props::empty_is_nothing(&Head::random(2, 4, 64, *mode)));
+}
+
+fn main() -> ExitCode {
+    on_every_backend(tests![
+        every_number_of_tokens,
+        every_hidden_size,
+        every_number_of_streams,
+        misaligned_operands,
+        one_misaligned_operand,
+        any_shape,
+        the_modes_differ,
+        each_eps_has_its_place,
+        tiny_eps_with_tiny_and_zero_streams,
+        the_mean_is_over_all_streams,
+        one_stream_at_a_time,
+        the_collapse_is_fused,
+        tokens_are_independent,
+        spoilt_tokens_stay_alone,
+        repeat_runs_give_the_same_bits,
+        no_tokens_are_nothing_to_do,
+    ])
 }

@@ -1,12 +1,14 @@
 //! `mhc_post_collapse_rms_norm`: the streams and their collapse to the bit, the norm against float64, at every level.
 mod common;
 
+use std::process::ExitCode;
+
 use common::cases::Seam;
 use common::compare::{Float, assert_bits, assert_near, assert_ulps};
 use common::data::{Buf, Rng};
-use common::{levels, props};
+use common::{for_random, levels, on_every_backend, props, tests};
 use half::bf16;
-use proptest::prelude::*;
+use proptest::prelude::any;
 
 const TOKENS: [usize; 16] = [0, 1, 2, 3, 7, 8, 9, 16, 17, 63, 64, 65, 127, 128, 129, 1000];
 const HIDDEN: [usize; 14] = [1, 2, 7, 8, 15, 33, 250, 256, 768, 1280, 2560, 4096, 5120, 7168];
@@ -22,17 +24,14 @@ fn check(case: &Seam) {
     }
 }
 
-#[test]
 fn every_number_of_tokens() {
     TOKENS.iter().for_each(|t| check(&Seam::random(*t, 4, 65)));
 }
 
-#[test]
 fn every_hidden_size() {
     HIDDEN.iter().for_each(|h| check(&Seam::random(3, 4, *h)));
 }
 
-#[test]
 fn every_number_of_streams() {
     for n in STREAMS {
         check(&Seam::random(5, n, 250));
@@ -40,21 +39,40 @@ fn every_number_of_streams() {
     }
 }
 
-#[test]
 fn misaligned_operands() {
     for (n, h) in [(4, 7), (4, 64), (8, 250), (1, 33), (4, 1280)] {
         check(&Seam::random(3, n, h).misaligned());
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
-    #[test]
-    fn any_shape(t in 0usize..10, n in 0usize..4, h in 1usize..400, eps in 0f32..1.0, misaligned: bool) {
+/// Moves the base of one operand by some elements.
+const MOVES: [fn(&mut Seam, usize); 8] = [
+    |case, by| case.residual = Buf::input(&case.residual, by),
+    |case, by| case.sublayer_out = Buf::input(&case.sublayer_out, by),
+    |case, by| case.post = Buf::input(&case.post, by),
+    |case, by| case.comb = Buf::input(&case.comb, by),
+    |case, by| case.pre = Buf::input(&case.pre, by),
+    |case, by| case.weight = Buf::input(&case.weight, by),
+    |case, by| case.shifts[0] = by,
+    |case, by| case.shifts[1] = by,
+];
+
+fn one_misaligned_operand() {
+    for (one, by) in MOVES.into_iter().flat_map(|one| [1, 2, 4].map(|by| (one, by))) {
+        for h in [64, 256, 5120] {
+            let mut case = Seam::random(3, 4, h);
+            one(&mut case, by);
+            check(&case);
+        }
+    }
+}
+
+fn any_shape() {
+    for_random(60, (0usize..10, 0usize..4, 1usize..400, 0f32..1.0, any::<bool>()), |(t, n, h, eps, misaligned)| {
         let mut case = Seam::random(t, STREAMS[n], h);
         case.eps = eps;
         check(&if misaligned { case.misaligned() } else { case });
-    }
+    });
 }
 
 /// With norm_eps = 2^126 and a unit weight, y is v * 2^-63 without another rounding.
@@ -70,7 +88,6 @@ fn check_collapse(mut case: Seam) {
     }
 }
 
-#[test]
 fn the_collapse_is_exact() {
     for n in STREAMS {
         [1, 7, 64, 250, 1280].iter().for_each(|h| check_collapse(Seam::random(5, n, *h)));
@@ -78,7 +95,6 @@ fn the_collapse_is_exact() {
     check_collapse(Seam::random(200, 4, 256).misaligned());
 }
 
-#[test]
 fn streams_of_disjoint_magnitudes() {
     for n in STREAMS {
         let mut case = Seam::random(3, n, 250);
@@ -90,7 +106,6 @@ fn streams_of_disjoint_magnitudes() {
     }
 }
 
-#[test]
 fn subnormal_streams() {
     let (mut case, mut rng) = (Seam::random(5, 4, 65), Rng::new(&[18]));
     case.residual = Buf::input(&rng.normals(case.residual.len(), 1.5e-39), 0);
@@ -115,7 +130,6 @@ fn cancelling(t: usize, n: usize, h: usize) -> Seam {
     case
 }
 
-#[test]
 fn one_product_is_rounded_and_the_others_are_fused() {
     for n in STREAMS {
         let case = cancelling(4, n, 256);
@@ -126,7 +140,6 @@ fn one_product_is_rounded_and_the_others_are_fused() {
     }
 }
 
-#[test]
 fn comb_is_source_then_target() {
     for n in STREAMS {
         let mut case = Seam::random(3, n, 33);
@@ -146,7 +159,6 @@ fn comb_is_source_then_target() {
     }
 }
 
-#[test]
 fn constant_streams() {
     // Doubly stochastic comb, pre = 1/n: R' and v are the constant, y = w * c / sqrt(c^2 + eps).
     for n in STREAMS {
@@ -166,7 +178,6 @@ fn constant_streams() {
     }
 }
 
-#[test]
 fn the_norm_has_unit_rms() {
     for h in [8, 250, 4096, 7168] {
         let mut case = Seam::random(3, 4, h);
@@ -180,7 +191,6 @@ fn the_norm_has_unit_rms() {
     }
 }
 
-#[test]
 fn the_weight_is_used() {
     for (level, exec) in levels() {
         let mut case = Seam::random(3, 4, 77);
@@ -191,7 +201,6 @@ fn the_weight_is_used() {
     }
 }
 
-#[test]
 fn any_eps_is_used_as_given() {
     for scale in [0.0, 1e-12, 1.0] {
         for eps in [0.0, 1e-20, 1e-6, 1e-1, 3.0] {
@@ -205,7 +214,6 @@ fn any_eps_is_used_as_given() {
     }
 }
 
-#[test]
 fn signed_zeros_and_special_values() {
     // The payload of the last two NaNs lies in the half that a rounding to bf16 drops or carries away.
     let nans = [0x7FC0_0000, 0xFF80_0001, 0x7FFF_FFFF].map(f32::from_bits);
@@ -225,7 +233,6 @@ fn signed_zeros_and_special_values() {
     }
 }
 
-#[test]
 fn in_place_gives_the_same_bits() {
     for (t, n, h) in [(1, 4, 1), (9, 4, 250), (3, 8, 33), (2, 1, 64), (65, 2, 768)] {
         for case in [Seam::random(t, n, h), Seam::random(t, n, h).misaligned()] {
@@ -238,31 +245,53 @@ fn in_place_gives_the_same_bits() {
     }
 }
 
-#[test]
 fn another_hidden_size_afterwards() {
     for h in [4096, 7168, 250, 4096] {
         check(&Seam::random(1, 4, h));
     }
 }
 
-#[test]
 fn tokens_are_independent() {
     props::tokens_are_independent(&Seam::random(9, 4, 250));
     props::tokens_are_independent(&Seam::random(3, 8, 33));
 }
 
-#[test]
 fn spoilt_tokens_stay_alone() {
     props::spoilt_tokens_stay_alone(&Seam::random(9, 4, 250), 4);
     props::spoilt_tokens_stay_alone(&Seam::random(2, 2, 7), 0);
 }
 
-#[test]
 fn repeat_runs_give_the_same_bits() {
     props::repeats(&Seam::random(65, 4, 768), &Seam::random(3, 2, 7));
 }
 
-#[test]
 fn no_tokens_are_nothing_to_do() {
     props::empty_is_nothing(&Seam::random(2, 4, 64));
+}
+
+fn main() -> ExitCode {
+    on_every_backend(tests![
+        every_number_of_tokens,
+        every_hidden_size,
+        every_number_of_streams,
+        misaligned_operands,
+        one_misaligned_operand,
+        any_shape,
+        the_collapse_is_exact,
+        streams_of_disjoint_magnitudes,
+        subnormal_streams,
+        one_product_is_rounded_and_the_others_are_fused,
+        comb_is_source_then_target,
+        constant_streams,
+        the_norm_has_unit_rms,
+        the_weight_is_used,
+        any_eps_is_used_as_given,
+        signed_zeros_and_special_values,
+        in_place_gives_the_same_bits,
+        another_hidden_size_afterwards,
+        tokens_are_independent,
+        spoilt_tokens_stay_alone,
+        repeat_runs_give_the_same_bits,
+        no_tokens_are_nothing_to_do,
+    ])
 }

@@ -1,12 +1,14 @@
 //! `mhc_pre_mix` against float64, at every level.
 mod common;
 
+use std::process::ExitCode;
+
 use common::cases::PreMix;
 use common::compare::{assert_bits, assert_each, assert_near};
 use common::data::Buf;
 use common::oracle::sigmoid;
-use common::{levels, props};
-use proptest::prelude::*;
+use common::{fastest, for_random, levels, on_every_backend, props, tests};
+use proptest::prelude::any;
 
 const TOKENS: [usize; 16] = [0, 1, 2, 3, 7, 8, 9, 16, 17, 63, 64, 65, 127, 128, 129, 1000];
 const STREAMS: [usize; 4] = [1, 2, 4, 8];
@@ -20,19 +22,16 @@ fn check(case: &PreMix) {
     }
 }
 
-#[test]
 fn every_number_of_tokens() {
     TOKENS.iter().for_each(|t| check(&PreMix::random(5, *t, 4)));
 }
 
-#[test]
 fn every_number_of_streams() {
     for n in STREAMS {
         [1, 2, 9, 65].iter().for_each(|t| check(&PreMix::random(3, *t, n)));
     }
 }
 
-#[test]
 fn every_number_of_slices() {
     for s in SLICES {
         check(&PreMix::random(s, 7, 4));
@@ -40,7 +39,6 @@ fn every_number_of_slices() {
     }
 }
 
-#[test]
 fn strided_inputs() {
     // The buffers are NaN wherever the strides don't lead.
     for s in [1, 3, 5, 8, 27] {
@@ -53,19 +51,35 @@ fn strided_inputs() {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
-    #[test]
-    fn any_strides(s in 1usize..30, t in 0usize..40, n in 0usize..4, pad in [0usize..9, 0..9, 1..4], token_major: bool,
-                   shift in 0usize..2) {
+/// Moves the base of one operand by some elements.
+const MOVES: [fn(&mut PreMix, usize); 5] = [
+    |case, by| case.gemm_out = case.gemm_out.relaid(case.gemm_out.strides, by),
+    |case, by| case.sqrsum = case.sqrsum.relaid(case.sqrsum.strides, by),
+    |case, by| case.scale = Buf::input(&case.scale, by),
+    |case, by| case.base = Buf::input(&case.base, by),
+    |case, by| case.shift = by,
+];
+
+fn one_misaligned_operand() {
+    for (one, by) in MOVES.into_iter().flat_map(|one| [1, 2, 4].map(|by| (one, by))) {
+        for t in [1, 7, 64] {
+            let mut case = PreMix::random(5, t, 4);
+            one(&mut case, by);
+            check(&case);
+        }
+    }
+}
+
+fn any_strides() {
+    let inputs = (1usize..30, 0usize..40, 0usize..4, [0usize..9, 0..9, 1..4], any::<bool>(), 0usize..2);
+    for_random(80, inputs, |(s, t, n, pad, token_major, shift)| {
         let case = PreMix::random(s, t, STREAMS[n]);
         let row = case.gemm_out.shape[2] * pad[2] + pad[0];
         let (slices, tokens) = if token_major { (row, row * s + pad[1]) } else { (row * t + pad[1], row) };
         check(&case.relaid([slices, tokens, pad[2]], [t + pad[0], 1], shift));
-    }
+    });
 }
 
-#[test]
 fn only_n_columns_are_read() {
     let mut case = PreMix::random(5, 9, 4);
     for index in (0..5 * 9).flat_map(|row| (4..24).map(move |c| [row / 9, row % 9, c])) {
@@ -74,10 +88,9 @@ fn only_n_columns_are_read() {
     case.base[4..].fill(f32::NAN);
     case.scale[1..].fill(f32::NAN);
     check(&case);
-    assert!(case.run(&gatemix::Exec::cpu()).iter().all(|v| v.is_finite()));
+    assert!(case.run(&fastest()).iter().all(|v| v.is_finite()));
 }
 
-#[test]
 fn exactly_n_columns_are_enough() {
     let mut case = PreMix::random(3, 9, 4);
     case.gemm_out = case.gemm_out.pick(2, &[0, 1, 2, 3]);
@@ -85,7 +98,6 @@ fn exactly_n_columns_are_enough() {
     check(&case);
 }
 
-#[test]
 fn each_eps_has_its_place() {
     for (rms_eps, hc_pre_eps) in [(1e-6, 1e-1), (1e-1, 1e-6), (1e-20, 1e-1), (7.0, 0.0)] {
         for hc_hidden in [1, 1000, 28672] {
@@ -95,13 +107,12 @@ fn each_eps_has_its_place() {
             (case.rms_eps, case.hc_pre_eps) = (hc_pre_eps, rms_eps);
             let swapped = case.exact();
             (case.rms_eps, case.hc_pre_eps) = (rms_eps, hc_pre_eps);
-            let out = case.run(&gatemix::Exec::cpu());
+            let out = case.run(&fastest());
             assert!(out.iter().zip(&swapped).all(|(got, near)| !near.admits(*got)), "{rms_eps} {hc_pre_eps}");
         }
     }
 }
 
-#[test]
 fn tiny_eps_with_zero_squares() {
     let mut case = PreMix::random(3, 4, 4);
     (case.rms_eps, case.base[1]) = (1e-20, 0.0);
@@ -112,10 +123,9 @@ fn tiny_eps_with_zero_squares() {
         }
     }
     check(&case); // rstd is 1e10, so that column 1 has logits near 3 * scale
-    assert!(case.run(&gatemix::Exec::cpu())[1] > 0.7);
+    assert!(case.run(&fastest())[1] > 0.7);
 }
 
-#[test]
 fn the_product_with_scale_is_rounded_before_base_is_added() {
     // rstd = 1 and base = -(mix * scale): the logit is 0, or, contracted, the rounding error of a large product.
     let mut case = PreMix::random(1, 1, 8);
@@ -131,7 +141,6 @@ fn the_product_with_scale_is_rounded_before_base_is_added() {
     }
 }
 
-#[test]
 fn gates_far_from_zero_keep_their_relative_accuracy() {
     let mut case = PreMix::random(1, 8, 8);
     case.hc_pre_eps = 0.0;
@@ -142,7 +151,6 @@ fn gates_far_from_zero_keep_their_relative_accuracy() {
     check(&case);
 }
 
-#[test]
 fn sigmoid_in_fp32() {
     // rstd = 1, so that a token's result is the sigmoid of its only element.
     const T: usize = 100_000;
@@ -160,24 +168,42 @@ fn sigmoid_in_fp32() {
     }
 }
 
-#[test]
 fn tokens_are_independent() {
     props::tokens_are_independent(&PreMix::random(5, 17, 4));
     props::tokens_are_independent(&PreMix::random(3, 5, 1));
 }
 
-#[test]
 fn spoilt_tokens_stay_alone() {
     props::spoilt_tokens_stay_alone(&PreMix::random(5, 17, 4), 8);
     props::spoilt_tokens_stay_alone(&PreMix::random(3, 3, 2), 0);
 }
 
-#[test]
 fn repeat_runs_give_the_same_bits() {
     props::repeats(&PreMix::random(27, 129, 4), &PreMix::random(3, 2, 8));
 }
 
-#[test]
 fn no_tokens_are_nothing_to_do() {
     props::empty_is_nothing(&PreMix::random(5, 3, 4));
+}
+
+fn main() -> ExitCode {
+    on_every_backend(tests![
+        every_number_of_tokens,
+        every_number_of_streams,
+        every_number_of_slices,
+        strided_inputs,
+        one_misaligned_operand,
+        any_strides,
+        only_n_columns_are_read,
+        exactly_n_columns_are_enough,
+        each_eps_has_its_place,
+        tiny_eps_with_zero_squares,
+        the_product_with_scale_is_rounded_before_base_is_added,
+        gates_far_from_zero_keep_their_relative_accuracy,
+        sigmoid_in_fp32,
+        tokens_are_independent,
+        spoilt_tokens_stay_alone,
+        repeat_runs_give_the_same_bits,
+        no_tokens_are_nothing_to_do,
+    ])
 }

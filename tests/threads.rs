@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::abi::{self, OPERATORS};
 use common::cases::{self, Case};
-use common::levels;
+use common::cpu_levels;
 use gatemix::Exec;
 use gatemix::sys::{GM_ERROR_INVALID_VALUE, GM_NO_AVX512, GM_OK, GM_PORTABLE, gm_parallel};
 
@@ -15,15 +15,15 @@ use gatemix::sys::{GM_ERROR_INVALID_VALUE, GM_NO_AVX512, GM_OK, GM_PORTABLE, gm_
 fn callers_at_once() {
     let cases = cases::all();
     let jobs: Vec<(&Box<dyn Case>, Exec)> =
-        cases.iter().flat_map(|case| levels().into_iter().map(move |(_, exec)| (case, exec))).collect();
-    let want: Vec<Vec<Vec<u32>>> = jobs.iter().map(|(case, exec)| case.run_bits(exec)).collect();
+        cases.iter().flat_map(|case| cpu_levels().into_iter().map(move |(_, exec)| (case, exec))).collect();
+    let want: Vec<Vec<Vec<u32>>> = jobs.iter().map(|(case, exec)| case.run_bits(&(*exec).into())).collect();
     std::thread::scope(|scope| {
         for first in 0..8 {
             let (jobs, want) = (&jobs, &want);
             scope.spawn(move || {
                 for round in 0..3 * jobs.len() {
                     let i = (round + first * 3) % jobs.len();
-                    assert!(jobs[i].0.run_bits(&jobs[i].1) == want[i], "{} in caller {first}", jobs[i].0.op());
+                    assert!(jobs[i].0.run_bits(&jobs[i].1.into()) == want[i], "{} in caller {first}", jobs[i].0.op());
                 }
             });
         }
@@ -36,7 +36,7 @@ mod rayon_pools {
     use half::bf16;
 
     use crate::common::cases::{self, Case, Collapse, Gate, Head, Norm, PreMix, Seam};
-    use crate::common::levels;
+    use crate::common::cpu_levels;
 
     /// Problems that are worth more than one task.
     fn large() -> Vec<Box<dyn Case>> {
@@ -57,11 +57,11 @@ mod rayon_pools {
     fn any_number_of_rayon_threads() {
         let pools = [1, 2, 3, 8].map(|threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap());
         for case in large().iter().chain(&cases::all()) {
-            for (level, exec) in levels() {
-                let want = case.run_bits(&exec.serial());
+            for (level, exec) in cpu_levels() {
+                let want = case.run_bits(&exec.serial().into());
                 for pool in &pools {
                     let threads = pool.current_num_threads();
-                    let same = pool.install(|| case.run_bits(&exec) == want);
+                    let same = pool.install(|| case.run_bits(&exec.into()) == want);
                     assert!(same, "{} at level {level} differs on {threads} threads", case.op());
                 }
             }

@@ -1,25 +1,201 @@
+// The devices, and the one place that launches kernels.
 #include <cuda_runtime_api.h>
 
-#include "cuda/cuda.h"
+#include "cuda/common/launch.cuh"
 
-// Shows that each architecture of the build compiles. Static: nvcc makes kernels of an anonymous namespace global.
+// Asked which code a device runs: every .cu file is compiled for the same architectures.
+// Static, as all kernels: those of an anonymous namespace would be global symbols.
 static __global__ void probe() {}
 
-extern "C" gm_status gm_cuda_status(int32_t device) {
-  int count = 0;
-  cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess) {
-    (void)cudaGetLastError(); // ours: leave none behind
-    return gm_fail(GM_ERROR_BACKEND, "backend = 2 (CUDA), device = %d: %s", device, cudaGetErrorString(error));
+namespace {
+
+// arch | sm_count << 16 | clusters_of_4 << 32, 0 = not asked yet. Threads that race store the same value.
+enum { kCachedDevices = 64 };
+uint64_t cached_facts[kCachedDevices];
+
+// Our own failed calls leave no error behind; someone else's stays.
+class ErrorGuard {
+public:
+  ErrorGuard() : foreign_(cudaPeekAtLastError() != cudaSuccess) {}
+  ~ErrorGuard() {
+    if (!foreign_) {
+      (void)cudaGetLastError();
+    }
   }
-  if (device < 0 || device >= count) {
-    return gm_fail(GM_ERROR_BACKEND, "backend = 2 (CUDA), device = %d must be in 0..%d", device, count - 1);
+
+private:
+  const bool foreign_;
+};
+
+// Makes a device current, and the caller's again at the end.
+class DeviceGuard {
+public:
+  explicit DeviceGuard(int device) {
+    error = cudaGetDevice(&previous_);
+    if (error == cudaSuccess && previous_ != device) {
+      error = cudaSetDevice(device);
+      changed_ = error == cudaSuccess;
+    }
   }
-  return gm_fail(GM_ERROR_BACKEND, "backend = 2 (CUDA), device = %d: this version has no CUDA operator yet", device);
+  ~DeviceGuard() {
+    if (changed_) {
+      (void)cudaSetDevice(previous_);
+    }
+  }
+  cudaError_t error;
+
+private:
+  int previous_ = 0;
+  bool changed_ = false;
+};
+
+cudaError_t count_clusters(int device, int *count) {
+  int shared_bytes = 0;
+  cudaError_t error = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (error == cudaSuccess) {
+    error = cudaFuncSetAttribute(probe, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  }
+  cudaLaunchAttribute cluster;
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = 4;
+  cluster.val.clusterDim.y = 1;
+  cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(4);
+  config.blockDim = dim3(32);
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  return error != cudaSuccess ? error : cudaOccupancyMaxActiveClusters(count, probe, &config);
 }
+
+cudaError_t ask_current(int device, uint64_t *facts) {
+  cudaFuncAttributes attributes;
+  int sm_count = 0, clusters = 0;
+  cudaError_t error = cudaFuncGetAttributes(&attributes, probe);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, device);
+  }
+  if (error == cudaSuccess && attributes.ptxVersion >= 90) {
+    error = count_clusters(device, &clusters);
+  }
+  if (error == cudaSuccess) {
+    *facts = static_cast<uint64_t>(attributes.ptxVersion) | static_cast<uint64_t>(sm_count) << 16 |
+             static_cast<uint64_t>(clusters) << 32;
+  }
+  return error;
+}
+
+cudaError_t ask(int device, uint64_t *facts) {
+  DeviceGuard guard(device);
+  if (guard.error != cudaSuccess) {
+    return guard.error;
+  }
+  // Code may be loaded while this thread captures a graph.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaError_t error = cudaThreadExchangeStreamCaptureMode(&mode);
+  if (error == cudaSuccess) {
+    error = ask_current(device, facts);
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  }
+  return error;
+}
+
+gm_status refuse(int32_t device, cudaError_t error) {
+  return gm_fail(GM_ERROR_BACKEND, "backend = 2 (CUDA), device = %d: %s (%s)", device, cudaGetErrorString(error),
+                 cudaGetErrorName(error));
+}
+
+} // namespace
+
+extern "C" gm_status gm_cuda_status(int32_t device) {
+  if (device >= 0 && device < kCachedDevices && __atomic_load_n(&cached_facts[device], __ATOMIC_RELAXED) != 0) {
+    return GM_OK;
+  }
+  ErrorGuard errors;
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted != cudaSuccess) {
+    return refuse(device, counted);
+  }
+  if (device < 0 || device >= count || device >= kCachedDevices) {
+    const int last = (count < kCachedDevices ? count : kCachedDevices) - 1;
+    return gm_fail(GM_ERROR_BACKEND, "backend = 2 (CUDA), device = %d must be in 0..%d", device, last);
+  }
+  uint64_t facts = 0;
+  const cudaError_t asked = ask(device, &facts);
+  if (asked != cudaSuccess) {
+    return refuse(device, asked);
+  }
+  __atomic_store_n(&cached_facts[device], facts, __ATOMIC_RELAXED);
+  return GM_OK;
+}
+
+#define GM_TEXT_OF(...) #__VA_ARGS__
+#define GM_TEXT(...) GM_TEXT_OF(__VA_ARGS__)
 
 extern "C" const char *gm_cuda_build_info(void) {
   static_assert(CUDART_VERSION >= 12090, "CUDA 12.9 or later is needed");
-  (void)probe;
-  return "runtime only, no operators";
+  return "runtime " GM_TEXT(CUDART_VERSION) ", architectures " GM_TEXT((__CUDA_ARCH_LIST__));
+}
+
+gm::DeviceFacts gm::device_facts(int32_t device) {
+  const uint64_t facts = __atomic_load_n(&cached_facts[device], __ATOMIC_RELAXED);
+  return {static_cast<int>(facts & 0xffff), static_cast<int>(facts >> 16 & 0xffff), static_cast<int>(facts >> 32)};
+}
+
+static cudaError_t launch_on(const gm_exec *exec, const void *kernel, const gm::Grid &grid, const void **arguments) {
+  enum { kDefaultSharedBytes = 48 * 1024 };
+  if (grid.shared_bytes > kDefaultSharedBytes) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared_bytes));
+    if (error != cudaSuccess) {
+      return error;
+    }
+  }
+  cudaLaunchAttribute attributes[2];
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(exec->stream);
+  config.attrs = attributes;
+  if (grid.cluster > 1) {
+    cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
+    attribute->id = cudaLaunchAttributeClusterDimension;
+    attribute->val.clusterDim.x = static_cast<unsigned>(grid.cluster);
+    attribute->val.clusterDim.y = 1;
+    attribute->val.clusterDim.z = 1;
+  }
+  if ((exec->flags & GM_PDL) != 0 && gm::device_facts(exec->device).arch >= 90) {
+    cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
+    attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute->val.programmaticStreamSerializationAllowed = 1;
+  }
+  return cudaLaunchKernelExC(&config, kernel, const_cast<void **>(arguments));
+}
+
+gm_status gm::launch_kernel(const gm_exec *exec, const char *name, const void *kernel, const Grid &grid,
+                            const void **arguments) {
+  const cudaError_t pending = cudaPeekAtLastError();
+  if (pending != cudaSuccess) {
+    return gm_fail(GM_ERROR_CUDA_PENDING, "%s was not launched: an earlier CUDA call, not gatemix's, left %s (%s)",
+                   name, cudaGetErrorName(pending), cudaGetErrorString(pending));
+  }
+  enum { kMaxGridX = 0x7fffffff, kMaxGridY = 65535 };
+  if (grid.x > kMaxGridX || grid.y > kMaxGridY) {
+    return gm_fail(GM_ERROR_SHAPE, "%s was not launched: its grid would be %lld x %lld, CUDA has at most %d x %d", name,
+                   static_cast<long long>(grid.x), static_cast<long long>(grid.y), kMaxGridX, kMaxGridY);
+  }
+  ErrorGuard errors;
+  DeviceGuard guard(exec->device);
+  cudaError_t error = guard.error;
+  if (error == cudaSuccess) {
+    error = launch_on(exec, kernel, grid, arguments);
+  }
+  if (error != cudaSuccess) {
+    return gm_fail(GM_ERROR_CUDA, "%s was not launched: %s (%s)", name, cudaGetErrorName(error),
+                   cudaGetErrorString(error));
+  }
+  return gm_succeed(name);
 }

@@ -4,10 +4,12 @@ use std::ptr;
 
 use gatemix::sys::*;
 
+use super::data::Rng;
+
 pub const OPERATORS: [&str; 6] =
     ["gated_mla", "rms_norm", "hc_collapse", "hc_head", "mhc_pre_mix", "mhc_post_collapse_rms_norm"];
-/// A tensor's memory holds this many times its elements, so that a check that is missing does no harm.
-const ROOM: usize = 4;
+/// A tensor's memory goes on for so many words, so that a check that is missing does no harm.
+const ROOM: usize = 4096;
 const GUARD: u64 = 0x5A5A_5A5A_5A5A_5A5A;
 
 pub struct Arg {
@@ -43,13 +45,23 @@ pub fn cpu_exec() -> gm_exec {
 
 /// A call that succeeds, with `t` tokens.
 pub fn call(op: &'static str, t: i64) -> Call {
+    let hidden = match op {
+        "gated_mla" => 5,
+        "rms_norm" => 7,
+        _ => 9,
+    };
+    sized(op, t, hidden)
+}
+
+/// The same, with rows of another length.
+pub fn sized(op: &'static str, t: i64, h: i64) -> Call {
     const B: i32 = GM_BF16;
     const F: i32 = GM_F32;
     let (args, floats, int): (Vec<Arg>, Vec<(&'static str, f32)>, i64) = match op {
         "gated_mla" => (
             vec![
-                input("x", B, &[t, 5]),
-                input("weight", B, &[256, 5]),
+                input("x", B, &[t, h]),
+                input("weight", B, &[256, h]),
                 input("attn", B, &[t, 256]),
                 output("out", B, &[t, 256]),
             ],
@@ -57,18 +69,18 @@ pub fn call(op: &'static str, t: i64) -> Call {
             0,
         ),
         "rms_norm" => {
-            (vec![input("x", B, &[t, 7]), input("weight", B, &[7]), output("out", B, &[t, 7])], vec![("eps", 1e-6)], 0)
+            (vec![input("x", B, &[t, h]), input("weight", B, &[h]), output("out", B, &[t, h])], vec![("eps", 1e-6)], 0)
         }
         "hc_collapse" => {
-            (vec![input("residual", B, &[t, 4, 9]), input("pre_mix", F, &[t, 4]), output("out", B, &[t, 9])], vec![], 0)
+            (vec![input("residual", B, &[t, 4, h]), input("pre_mix", F, &[t, 4]), output("out", B, &[t, h])], vec![], 0)
         }
         "hc_head" => (
             vec![
-                input("residual", B, &[t, 4, 9]),
-                input("fn", F, &[4, 36]),
+                input("residual", B, &[t, 4, h]),
+                input("fn", F, &[4, 4 * h]),
                 input("scale", F, &[1]),
                 input("base", F, &[4]),
-                output("out", B, &[t, 9]),
+                output("out", B, &[t, h]),
             ],
             vec![("rms_eps", 1e-6), ("hc_eps", 1e-6)],
             i64::from(GM_HEAD_ROUNDED),
@@ -82,18 +94,18 @@ pub fn call(op: &'static str, t: i64) -> Call {
                 output("out", F, &[t, 4]),
             ],
             vec![("rms_eps", 1e-6), ("hc_pre_eps", 1e-6)],
-            36,
+            4 * h,
         ),
         "mhc_post_collapse_rms_norm" => (
             vec![
-                input("residual", B, &[t, 4, 9]),
-                input("sublayer_out", B, &[t, 9]),
+                input("residual", B, &[t, 4, h]),
+                input("sublayer_out", B, &[t, h]),
                 input("post_mix", F, &[t, 4]),
                 input("comb_mix", F, &[t, 4, 4]),
                 input("pre_mix", F, &[t, 4]),
-                input("norm_weight", B, &[9]),
-                output("residual_out", B, &[t, 4, 9]),
-                output("layer_input", B, &[t, 9]),
+                input("norm_weight", B, &[h]),
+                output("residual_out", B, &[t, 4, h]),
+                output("layer_input", B, &[t, h]),
             ],
             vec![("norm_eps", 1e-6)],
             0,
@@ -103,22 +115,23 @@ pub fn call(op: &'static str, t: i64) -> Call {
     Call { op, args, floats, int, exec: cpu_exec() }
 }
 
-/// Between 0.5 and 2, in either element type.
 fn input(name: &'static str, dtype: i32, shape: &[i64]) -> Arg {
     let mut arg = output(name, dtype, shape);
     arg.output = false;
-    for (i, word) in arg.memory.iter_mut().enumerate() {
-        *word = 0x3F00_3F00_3F00_3F00 | ((i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) & 0x007F_007F_007F_007F);
-    }
+    arg.fill(0);
     arg
 }
 
 fn output(name: &'static str, dtype: i32, shape: &[i64]) -> Arg {
     let count: i64 = shape.iter().product();
-    let mut memory = vec![GUARD; count as usize * ROOM + 8];
+    let mut memory = vec![GUARD; count as usize * element_size(dtype) / 8 + ROOM];
     let strides: Vec<i64> = (1..=shape.len()).map(|axis| shape[axis..].iter().product()).collect();
     let tensor = tensor(memory.as_mut_ptr().cast(), dtype, shape, &strides);
     Arg { name, tensor, output: true, null: false, memory }
+}
+
+pub fn element_size(dtype: i32) -> usize {
+    if dtype == GM_F32 { 4 } else { 2 }
 }
 
 pub fn tensor(data: *mut c_void, dtype: i32, shape: &[i64], strides: &[i64]) -> gm_tensor {
@@ -126,6 +139,30 @@ pub fn tensor(data: *mut c_void, dtype: i32, shape: &[i64], strides: &[i64]) -> 
     tensor.shape[..shape.len()].copy_from_slice(shape);
     tensor.stride[..shape.len()].copy_from_slice(strides);
     tensor
+}
+
+impl Arg {
+    /// Random numbers of magnitude 0.5 to 1, in either element type, that lead to gates between 0 and 1.
+    pub fn fill(&mut self, seed: usize) {
+        let exponents = if self.name == "scale" { 0x3C00_3C00_3C00_3C00 } else { 0x3F00_3F00_3F00_3F00 };
+        let random = if self.name == "sqrsum" { 0x007F_007F_007F_007F } else { 0x807F_807F_807F_807F };
+        let mut rng = Rng::new(&[seed, self.memory.len(), self.name.len()]);
+        self.memory.iter_mut().for_each(|word| *word = exponents | (rng.next() & random));
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: all of its memory.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), size_of_val(&self.memory[..])) }
+    }
+
+    /// The dimension that counts tokens.
+    pub fn token_axis(&self) -> Option<usize> {
+        match self.name {
+            "weight" | "norm_weight" | "fn" | "scale" | "base" => None,
+            "gemm_out" | "sqrsum" => Some(1),
+            _ => Some(0),
+        }
+    }
 }
 
 impl Call {

@@ -1,7 +1,7 @@
 //! Random numbers and buffers that notice stray reads and writes.
 use std::ops::{Deref, DerefMut};
 
-use gatemix::{Element, TensorView};
+use gatemix::Element;
 
 use super::compare::Float;
 use super::memory::Block;
@@ -89,6 +89,20 @@ impl<E: Float> Buf<E> {
         let mut all = Block::new(at + len, PAD, fill);
         all[at..at + len].copy_from_slice(values);
         Buf { all, at, len }
+    }
+
+    /// Where the slice begins in its surroundings.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The whole allocation.
+    pub fn surroundings(&self) -> &[E] {
+        &self.all
+    }
+
+    pub fn surroundings_mut(&mut self) -> &mut [E] {
+        &mut self.all
     }
 
     /// The contents of an output, if nothing was written around them.
@@ -179,9 +193,5 @@ impl<E: Float + Element, const R: usize> Strided<E, R> {
     pub fn set(&mut self, index: [usize; R], value: E) {
         let at: usize = (0..R).map(|d| index[d] * self.strides[d]).sum();
         self.buf[at] = value;
-    }
-
-    pub fn view(&self) -> TensorView<'_, E, R> {
-        TensorView::new(&self.buf, self.shape, self.strides).unwrap()
     }
 }

@@ -1,10 +1,11 @@
 //! `hc_collapse`.
-use gatemix::{Exec, TensorMut};
+use gatemix::Memory;
 use half::bf16;
 
 use super::{Case, split};
 use crate::common::compare::Float;
-use crate::common::data::{Buf, Rng, Strided, dense};
+use crate::common::data::{Rng, Strided, dense};
+use crate::common::{AnyExec, Place, with_place};
 
 pub struct Collapse {
     pub residual: Strided<bf16, 3>,
@@ -23,11 +24,17 @@ impl Collapse {
         Collapse { residual: self.residual.relaid(residual, shift), pre: self.pre.relaid(pre, shift), shift }
     }
 
-    pub fn run(&self, exec: &Exec) -> Vec<bf16> {
+    pub fn run(&self, exec: &AnyExec) -> Vec<bf16> {
+        with_place!(exec, place => self.run_at(place))
+    }
+
+    fn run_at<M: Memory>(&self, place: &Place<M>) -> Vec<bf16> {
         let [t, _, h] = self.residual.shape;
-        let mut out = Buf::output(t * h, self.shift);
-        let mut tensor = TensorMut::new(&mut out, [t, h]).unwrap();
-        gatemix::hc_collapse(exec, self.residual.view(), self.pre.view(), &mut tensor).unwrap();
+        let (residual, pre) = (place.input(&self.residual.buf), place.input(&self.pre.buf));
+        let (residual, pre) =
+            (residual.view(self.residual.shape, self.residual.strides), pre.view(self.pre.shape, self.pre.strides));
+        let mut out = place.output(t * h, self.shift);
+        gatemix::hc_collapse(&place.exec, residual, pre, &mut out.tensor([t, h])).unwrap();
         out.finish()
     }
 }
@@ -39,7 +46,7 @@ impl Case for Collapse {
     fn tokens(&self) -> usize {
         self.residual.shape[0]
     }
-    fn run_bits(&self, exec: &Exec) -> Vec<Vec<u32>> {
+    fn run_bits(&self, exec: &AnyExec) -> Vec<Vec<u32>> {
         split(&self.run(exec), self.tokens())
     }
     fn pick(&self, tokens: &[usize]) -> Collapse {

@@ -1,11 +1,12 @@
 //! `gated_mla`.
-use gatemix::{Exec, GateWeight, GateWidth, Tensor, TensorMut};
+use gatemix::{GateWeight, Memory};
 use half::bf16;
 
 use super::{Case, pick, split};
 use crate::common::compare::{Float, Near};
 use crate::common::data::{Buf, Rng};
 use crate::common::oracle::{SIGMOID, U, dot, sigmoid};
+use crate::common::{AnyExec, Place, with_place};
 
 pub struct Gate {
     pub m: usize,
@@ -36,24 +37,38 @@ impl Gate {
         Gate::new([self.m, self.n, self.k], &self.x, &self.weight, &self.attn, 1)
     }
 
-    fn inputs(&self) -> (Tensor<'_, bf16, 2>, GateWeight<'_>) {
-        let width = GateWidth::new(self.n).unwrap();
-        (Tensor::new(&self.x, [self.m, self.k]).unwrap(), GateWeight::new(&self.weight, width, self.k).unwrap())
+    pub fn run(&self, exec: &AnyExec) -> Vec<bf16> {
+        with_place!(exec, place => self.run_at(place))
     }
 
-    pub fn run(&self, exec: &Exec) -> Vec<bf16> {
-        let mut out = Buf::output(self.m * self.n, self.shift);
-        let (x, weight) = self.inputs();
-        let attn = Tensor::new(&self.attn, [self.m, self.n]).unwrap();
-        gatemix::gated_mla(exec, x, weight, attn, &mut TensorMut::new(&mut out, [self.m, self.n]).unwrap()).unwrap();
+    pub fn run_in_place(&self, exec: &AnyExec) -> Vec<bf16> {
+        with_place!(exec, place => self.run_in_place_at(place))
+    }
+
+    fn run_at<M: Memory>(&self, place: &Place<M>) -> Vec<bf16> {
+        let [x, weight, attn] = [&self.x, &self.weight, &self.attn].map(|buf| place.input(buf));
+        let mut out = place.output(self.m * self.n, self.shift);
+        gatemix::gated_mla(
+            &place.exec,
+            x.tensor([self.m, self.k]),
+            GateWeight::from_tensor(weight.tensor([self.n, self.k])).unwrap(),
+            attn.tensor([self.m, self.n]),
+            &mut out.tensor([self.m, self.n]),
+        )
+        .unwrap();
         out.finish()
     }
 
-    pub fn run_in_place(&self, exec: &Exec) -> Vec<bf16> {
-        let mut attn = Buf::in_place(&self.attn, self.shift);
-        let (x, weight) = self.inputs();
-        gatemix::gated_mla_in_place(exec, x, weight, &mut TensorMut::new(&mut attn, [self.m, self.n]).unwrap())
-            .unwrap();
+    fn run_in_place_at<M: Memory>(&self, place: &Place<M>) -> Vec<bf16> {
+        let [x, weight] = [&self.x, &self.weight].map(|buf| place.input(buf));
+        let mut attn = place.in_place(Buf::in_place(&self.attn, self.shift));
+        gatemix::gated_mla_in_place(
+            &place.exec,
+            x.tensor([self.m, self.k]),
+            GateWeight::from_tensor(weight.tensor([self.n, self.k])).unwrap(),
+            &mut attn.tensor([self.m, self.n]),
+        )
+        .unwrap();
         attn.finish()
     }
 }
@@ -65,7 +80,7 @@ impl Case for Gate {
     fn tokens(&self) -> usize {
         self.m
     }
-    fn run_bits(&self, exec: &Exec) -> Vec<Vec<u32>> {
+    fn run_bits(&self, exec: &AnyExec) -> Vec<Vec<u32>> {
         split(&self.run(exec), self.m)
     }
     fn pick(&self, tokens: &[usize]) -> Gate {

@@ -1,11 +1,12 @@
 //! `hc_head`.
-use gatemix::{Exec, HcHead, HeadMode, Tensor, TensorMut};
+use gatemix::{HcHead, HeadMode, Memory};
 use half::bf16;
 
 use super::{Case, pick, split};
 use crate::common::compare::{Float, Near};
 use crate::common::data::{Buf, Rng};
 use crate::common::oracle::{U, dot, gate, rsqrt_error};
+use crate::common::{AnyExec, Place, with_place};
 
 pub struct Head {
     pub dims: [usize; 3],
@@ -46,19 +47,25 @@ impl Head {
         }
     }
 
-    pub fn run(&self, exec: &Exec) -> Vec<bf16> {
+    pub fn run(&self, exec: &AnyExec) -> Vec<bf16> {
+        with_place!(exec, place => self.run_at(place))
+    }
+
+    fn run_at<M: Memory>(&self, place: &Place<M>) -> Vec<bf16> {
         let [t, n, h] = self.dims;
-        let mut out = Buf::output(t * h, self.shift);
+        let residual = place.input(&self.residual);
+        let [fn_weight, scale, base] = [&self.fn_weight, &self.scale, &self.base].map(|buf| place.input(buf));
+        let mut out = place.output(t * h, self.shift);
         let args = HcHead {
-            residual: Tensor::new(&self.residual, self.dims).unwrap(),
-            fn_weight: Tensor::new(&self.fn_weight, [n, n * h]).unwrap(),
-            scale: Tensor::new(&self.scale, [1]).unwrap(),
-            base: Tensor::new(&self.base, [n]).unwrap(),
+            residual: residual.tensor(self.dims),
+            fn_weight: fn_weight.tensor([n, n * h]),
+            scale: scale.tensor([1]),
+            base: base.tensor([n]),
             rms_eps: self.rms_eps,
             hc_eps: self.hc_eps,
             mode: self.mode,
         };
-        gatemix::hc_head(exec, &args, &mut TensorMut::new(&mut out, [t, h]).unwrap()).unwrap();
+        gatemix::hc_head(&place.exec, &args, &mut out.tensor([t, h])).unwrap();
         out.finish()
     }
 }
@@ -70,7 +77,7 @@ impl Case for Head {
     fn tokens(&self) -> usize {
         self.dims[0]
     }
-    fn run_bits(&self, exec: &Exec) -> Vec<Vec<u32>> {
+    fn run_bits(&self, exec: &AnyExec) -> Vec<Vec<u32>> {
         split(&self.run(exec), self.dims[0])
     }
     fn pick(&self, tokens: &[usize]) -> Head {

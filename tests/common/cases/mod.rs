@@ -6,10 +6,11 @@ mod norm;
 mod pre_mix;
 mod seam;
 
-use gatemix::{Exec, HeadMode};
+use gatemix::HeadMode;
 use half::bf16;
 
 pub use self::{collapse::Collapse, gate::Gate, head::Head, norm::Norm, pre_mix::PreMix, seam::Seam};
+use super::AnyExec;
 use super::compare::Float;
 use super::data::Buf;
 
@@ -18,7 +19,7 @@ pub trait Case: Sync {
     fn op(&self) -> &'static str;
     fn tokens(&self) -> usize;
     /// The bits of every token's results.
-    fn run_bits(&self, exec: &Exec) -> Vec<Vec<u32>>;
+    fn run_bits(&self, exec: &AnyExec) -> Vec<Vec<u32>>;
     /// The same problem with only these tokens.
     fn pick(&self, tokens: &[usize]) -> Self
     where

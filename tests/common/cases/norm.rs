@@ -1,10 +1,11 @@
 //! `rms_norm`.
-use gatemix::{Element, Exec, Tensor, TensorMut};
+use gatemix::{Element, Memory};
 
 use super::{Case, split};
 use crate::common::compare::{Float, Near};
 use crate::common::data::{Buf, Rng, Strided, dense};
 use crate::common::oracle::normalised;
+use crate::common::{AnyExec, Place, with_place};
 
 pub struct Norm<E> {
     pub x: Strided<E, 2>,
@@ -26,21 +27,28 @@ impl<E: Float + Element> Norm<E> {
         Norm { x: self.x.relaid([stride, 1], shift), weight, eps: self.eps, shift }
     }
 
-    fn weight(&self) -> Option<Tensor<'_, E, 1>> {
-        self.weight.as_ref().map(|w| Tensor::new(w, [w.len()]).unwrap())
+    pub fn run(&self, exec: &AnyExec) -> Vec<E> {
+        with_place!(exec, place => self.run_at(place))
     }
 
-    pub fn run(&self, exec: &Exec) -> Vec<E> {
-        let mut out = Buf::output(self.x.shape.iter().product(), self.shift);
-        let mut tensor = TensorMut::new(&mut out, self.x.shape).unwrap();
-        gatemix::rms_norm(exec, self.x.view(), self.weight(), self.eps, &mut tensor).unwrap();
+    pub fn run_in_place(&self, exec: &AnyExec) -> Vec<E> {
+        with_place!(exec, place => self.run_in_place_at(place))
+    }
+
+    fn run_at<M: Memory>(&self, place: &Place<M>) -> Vec<E> {
+        let (x, weight) = (place.input(&self.x.buf), self.weight.as_ref().map(|buf| place.input(buf)));
+        let weight = weight.as_ref().map(|weight| weight.tensor([self.x.shape[1]]));
+        let mut out = place.output(self.x.shape.iter().product(), self.shift);
+        let x = x.view(self.x.shape, self.x.strides);
+        gatemix::rms_norm(&place.exec, x, weight, self.eps, &mut out.tensor(self.x.shape)).unwrap();
         out.finish()
     }
 
-    pub fn run_in_place(&self, exec: &Exec) -> Vec<E> {
-        let mut x = Buf::in_place(&self.x.values(), self.shift);
-        let mut tensor = TensorMut::new(&mut x, self.x.shape).unwrap();
-        gatemix::rms_norm_in_place(exec, &mut tensor, self.weight(), self.eps).unwrap();
+    fn run_in_place_at<M: Memory>(&self, place: &Place<M>) -> Vec<E> {
+        let weight = self.weight.as_ref().map(|buf| place.input(buf));
+        let weight = weight.as_ref().map(|weight| weight.tensor([self.x.shape[1]]));
+        let mut x = place.in_place(Buf::in_place(&self.x.values(), self.shift));
+        gatemix::rms_norm_in_place(&place.exec, &mut x.tensor(self.x.shape), weight, self.eps).unwrap();
         x.finish()
     }
 }
@@ -52,7 +60,7 @@ impl<E: Float + Element> Case for Norm<E> {
     fn tokens(&self) -> usize {
         self.x.shape[0]
     }
-    fn run_bits(&self, exec: &Exec) -> Vec<Vec<u32>> {
+    fn run_bits(&self, exec: &AnyExec) -> Vec<Vec<u32>> {
         split(&self.run(exec), self.tokens())
     }
     fn pick(&self, tokens: &[usize]) -> Norm<E> {

@@ -1,10 +1,11 @@
 //! `mhc_pre_mix`.
-use gatemix::{Exec, MhcPreMix, Tensor, TensorMut};
+use gatemix::{Memory, MhcPreMix};
 
 use super::{Case, split};
 use crate::common::compare::Near;
 use crate::common::data::{Buf, Rng, Strided, dense};
 use crate::common::oracle::{U, gate};
+use crate::common::{AnyExec, Place, with_place};
 
 pub struct PreMix {
     pub gemm_out: Strided<f32, 3>,
@@ -39,19 +40,25 @@ impl PreMix {
         }
     }
 
-    pub fn run(&self, exec: &Exec) -> Vec<f32> {
+    pub fn run(&self, exec: &AnyExec) -> Vec<f32> {
+        with_place!(exec, place => self.run_at(place))
+    }
+
+    fn run_at<M: Memory>(&self, place: &Place<M>) -> Vec<f32> {
         let shape = [self.gemm_out.shape[1], self.n];
-        let mut out = Buf::output(shape[0] * shape[1], self.shift);
+        let operands = [&self.gemm_out.buf, &self.sqrsum.buf, &self.scale, &self.base];
+        let [gemm_out, sqrsum, scale, base] = operands.map(|buf| place.input(buf));
+        let mut out = place.output(shape[0] * shape[1], self.shift);
         let args = MhcPreMix {
-            gemm_out: self.gemm_out.view(),
-            sqrsum: self.sqrsum.view(),
-            scale: Tensor::new(&self.scale, [self.scale.len()]).unwrap(),
-            base: Tensor::new(&self.base, [self.base.len()]).unwrap(),
+            gemm_out: gemm_out.view(self.gemm_out.shape, self.gemm_out.strides),
+            sqrsum: sqrsum.view(self.sqrsum.shape, self.sqrsum.strides),
+            scale: scale.tensor([self.scale.len()]),
+            base: base.tensor([self.base.len()]),
             hc_hidden: self.hc_hidden,
             rms_eps: self.rms_eps,
             hc_pre_eps: self.hc_pre_eps,
         };
-        gatemix::mhc_pre_mix(exec, &args, &mut TensorMut::new(&mut out, shape).unwrap()).unwrap();
+        gatemix::mhc_pre_mix(&place.exec, &args, &mut out.tensor(shape)).unwrap();
         out.finish()
     }
 }
@@ -63,7 +70,7 @@ impl Case for PreMix {
     fn tokens(&self) -> usize {
         self.gemm_out.shape[1]
     }
-    fn run_bits(&self, exec: &Exec) -> Vec<Vec<u32>> {
+    fn run_bits(&self, exec: &AnyExec) -> Vec<Vec<u32>> {
         split(&self.run(exec), self.tokens())
     }
     fn pick(&self, tokens: &[usize]) -> PreMix {

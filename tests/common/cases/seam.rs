@@ -1,11 +1,12 @@
 //! `mhc_post_collapse_rms_norm`.
-use gatemix::{Exec, MhcPostCollapseRmsNorm, Tensor, TensorMut};
+use gatemix::{Memory, MhcPostCollapseRmsNorm};
 use half::bf16;
 
 use super::{Case, pick, split};
 use crate::common::compare::{Float, Near};
 use crate::common::data::{Buf, Rng};
 use crate::common::oracle::normalised;
+use crate::common::{AnyExec, Place, with_place};
 
 /// `mhc_post_collapse_rms_norm`.
 pub struct Seam {
@@ -17,7 +18,8 @@ pub struct Seam {
     pub pre: Buf<f32>,
     pub weight: Buf<bf16>,
     pub eps: f32,
-    pub shift: usize,
+    /// Of the bases of the new residual and the layer input.
+    pub shifts: [usize; 2],
 }
 
 impl Seam {
@@ -32,7 +34,7 @@ impl Seam {
             pre: Buf::input(&rng.uniforms(t * n, 0.0, 1.0), 0),
             weight: Buf::input(&rng.normals(h, 1.0), 0),
             eps: 1e-6,
-            shift: 0,
+            shifts: [0; 2],
         }
     }
 
@@ -44,49 +46,60 @@ impl Seam {
             comb: Buf::input(&self.comb, 1),
             pre: Buf::input(&self.pre, 1),
             weight: Buf::input(&self.weight, 1),
-            shift: 1,
+            shifts: [1; 2],
             ..*self
         }
     }
 
-    fn args(&self) -> MhcPostCollapseRmsNorm<'_> {
-        let [t, n, h] = self.dims;
-        MhcPostCollapseRmsNorm {
-            sublayer_out: Tensor::new(&self.sublayer_out, [t, h]).unwrap(),
-            post_mix: Tensor::new(&self.post, [t, n]).unwrap(),
-            comb_mix: Tensor::new(&self.comb, [t, n, n]).unwrap(),
-            pre_mix: Tensor::new(&self.pre, [t, n]).unwrap(),
-            norm_weight: Tensor::new(&self.weight, [h]).unwrap(),
-            norm_eps: self.eps,
-        }
+    /// The new residual and the layer input.
+    pub fn run(&self, exec: &AnyExec) -> (Vec<bf16>, Vec<bf16>) {
+        with_place!(exec, place => self.run_at(place))
     }
 
-    /// The new residual and the layer input.
-    pub fn run(&self, exec: &Exec) -> (Vec<bf16>, Vec<bf16>) {
+    pub fn run_in_place(&self, exec: &AnyExec) -> (Vec<bf16>, Vec<bf16>) {
+        with_place!(exec, place => self.run_in_place_at(place))
+    }
+
+    fn run_at<M: Memory>(&self, place: &Place<M>) -> (Vec<bf16>, Vec<bf16>) {
         let [t, n, h] = self.dims;
-        let (mut next, mut y) = (Buf::output(t * n * h, self.shift), Buf::output(t * h, self.shift));
-        gatemix::mhc_post_collapse_rms_norm(
-            exec,
-            Tensor::new(&self.residual, self.dims).unwrap(),
-            &self.args(),
-            &mut TensorMut::new(&mut next, self.dims).unwrap(),
-            &mut TensorMut::new(&mut y, [t, h]).unwrap(),
-        )
-        .unwrap();
+        let residual = place.input(&self.residual);
+        let (mut next, mut y) = (place.output(t * n * h, self.shifts[0]), place.output(t * h, self.shifts[1]));
+        let (next_tensor, y_tensor) = (&mut next.tensor(self.dims), &mut y.tensor([t, h]));
+        self.with_args(place, |args| {
+            let residual = residual.tensor(self.dims);
+            gatemix::mhc_post_collapse_rms_norm(&place.exec, residual, args, next_tensor, y_tensor)
+        });
         (next.finish(), y.finish())
     }
 
-    pub fn run_in_place(&self, exec: &Exec) -> (Vec<bf16>, Vec<bf16>) {
+    fn run_in_place_at<M: Memory>(&self, place: &Place<M>) -> (Vec<bf16>, Vec<bf16>) {
         let [t, _, h] = self.dims;
-        let (mut residual, mut y) = (Buf::in_place(&self.residual, self.shift), Buf::output(t * h, self.shift));
-        gatemix::mhc_post_collapse_rms_norm_in_place(
-            exec,
-            &mut TensorMut::new(&mut residual, self.dims).unwrap(),
-            &self.args(),
-            &mut TensorMut::new(&mut y, [t, h]).unwrap(),
-        )
-        .unwrap();
+        let mut residual = place.in_place(Buf::in_place(&self.residual, self.shifts[0]));
+        let mut y = place.output(t * h, self.shifts[1]);
+        let (residual_tensor, y_tensor) = (&mut residual.tensor(self.dims), &mut y.tensor([t, h]));
+        self.with_args(place, |args| {
+            gatemix::mhc_post_collapse_rms_norm_in_place(&place.exec, residual_tensor, args, y_tensor)
+        });
         (residual.finish(), y.finish())
+    }
+
+    fn with_args<M: Memory>(
+        &self,
+        place: &Place<M>,
+        run: impl FnOnce(&MhcPostCollapseRmsNorm<'_, M>) -> gatemix::Result<()>,
+    ) {
+        let [t, n, h] = self.dims;
+        let [x, weight] = [&self.sublayer_out, &self.weight].map(|buf| place.input(buf));
+        let [post, comb, pre] = [&self.post, &self.comb, &self.pre].map(|buf| place.input(buf));
+        let args = MhcPostCollapseRmsNorm {
+            sublayer_out: x.tensor([t, h]),
+            post_mix: post.tensor([t, n]),
+            comb_mix: comb.tensor([t, n, n]),
+            pre_mix: pre.tensor([t, n]),
+            norm_weight: weight.tensor([h]),
+            norm_eps: self.eps,
+        };
+        run(&args).unwrap();
     }
 }
 
@@ -97,7 +110,7 @@ impl Case for Seam {
     fn tokens(&self) -> usize {
         self.dims[0]
     }
-    fn run_bits(&self, exec: &Exec) -> Vec<Vec<u32>> {
+    fn run_bits(&self, exec: &AnyExec) -> Vec<Vec<u32>> {
         let (next, y) = self.run(exec);
         let both = split(&next, self.dims[0]).into_iter().zip(split(&y, self.dims[0]));
         both.map(|(a, b)| [a, b].concat()).collect()
@@ -113,7 +126,7 @@ impl Case for Seam {
             pre: pick(&self.pre, n, tokens),
             weight: Buf::input(&self.weight, 0),
             eps: self.eps,
-            shift: 0,
+            shifts: [0; 2],
         }
     }
     fn spoil(&mut self, token: usize, value: f32) {

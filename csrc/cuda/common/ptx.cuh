@@ -1,0 +1,131 @@
+#ifndef GATEMIX_CUDA_COMMON_PTX_CUH
+#define GATEMIX_CUDA_COMMON_PTX_CUH
+
+#include <cstdint>
+
+// PTX instructions, each wrapped once. Those of compute capability 9.0 are missing, not emulated, below it.
+namespace gm::ptx {
+
+// Sixteen bytes in one instruction: a struct assignment may become four.
+// volatile: a load stays before the stores that follow it, which may be to the same address.
+__device__ __forceinline__ uint4 ld_global_v4(const void *p) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
+
+__device__ __forceinline__ float4 ld_global_f32x4(const float *p) {
+  const uint4 v = ld_global_v4(p);
+  return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
+}
+
+__device__ __forceinline__ void st_global_v4(void *p, uint4 v) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
+__device__ __forceinline__ void st_global_v2(void *p, uint2 v) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(v.x), "r"(v.y) : "memory");
+}
+
+__device__ __forceinline__ uint32_t shared_address(const void *p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// Eight bytes into shared memory, asynchronously; zeros if !valid, and then nothing is read.
+__device__ __forceinline__ void cp_async_8(void *shared, const void *global, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(shared)), "l"(global),
+               "r"(valid ? 8 : 0)
+               : "memory");
+}
+
+// What this thread has copied since the last group becomes one.
+__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// All but the last kPending groups of this thread have arrived, for this thread.
+template <int kPending> __device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+#if __CUDA_ARCH__ >= 900
+
+// Programmatic dependent launch: waits until the preceding kernels of the stream are complete and visible. Nothing
+// happens in a kernel that was launched without the attribute.
+__device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// The next kernel of the stream, if it has the attribute, may start once all CTAs have come here or ended.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+__device__ __forceinline__ unsigned cluster_ctarank() {
+  unsigned rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ __forceinline__ unsigned cluster_nctarank() {
+  unsigned size;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  return size;
+}
+
+__device__ __forceinline__ unsigned clusterid_x() {
+  unsigned id;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(id));
+  return id;
+}
+
+// Relaxed: arriving with .release would wait for all stores to global memory, which takes as long as they do.
+__device__ __forceinline__ void barrier_cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void barrier_cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// mbarrier: a phase ends when `arrivals` threads have arrived and all announced bytes have come.
+__device__ __forceinline__ void mbarrier_init(uint64_t *barrier, unsigned arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+
+// Other CTAs see the initialised barrier after the next cluster barrier.
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+}
+
+// Waits for the end of a phase; parity 0 is the first.
+__device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, unsigned parity) {
+  asm volatile("{\n\t"
+               ".reg .pred done;\n"
+               "again_%=:\n\t"
+               "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+               "@!done bra again_%=;\n\t"
+               "}" ::"r"(shared_address(barrier)),
+               "r"(parity)
+               : "memory");
+}
+
+// Stores to the CTA `rank` where `local` is in this one, and counts 4 bytes at its barrier: ordered with each other, and
+// with nothing else.
+__device__ __forceinline__ void st_async(const float *local, uint64_t *barrier, unsigned rank, float value) {
+  asm volatile("{\n\t"
+               ".reg .u32 to, at;\n\t"
+               "mapa.shared::cluster.u32 to, %0, %2;\n\t"
+               "mapa.shared::cluster.u32 at, %1, %2;\n\t"
+               "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [to], %3, [at];\n\t"
+               "}" ::"r"(shared_address(local)),
+               "r"(shared_address(barrier)), "r"(rank), "f"(value)
+               : "memory");
+}
+
+#endif
+
+} // namespace gm::ptx
+
+#endif

@@ -1,0 +1,136 @@
+#include "cuda/common/gate.cuh"
+#include "cuda/common/hc_head.cuh"
+#include "cuda/common/launch.cuh"
+#include "cuda/common/row_sum.cuh"
+
+using namespace gm;
+using Problem = gm_hc_head_problem;
+
+enum : int { kWarps = 8, kManyTokens = 4 };
+
+// kTokens tokens a CTA, which share the reads of fn. Reads the streams three times, the later ones from a cache.
+template <int kStreams, int kTokens, bool kAligned>
+static __global__ void __launch_bounds__(kWarps *kWarp) hc_head_loop(const __grid_constant__ Problem p) {
+  __shared__ float slots[kTokens][kWarp], mix_parts[kTokens][kStreams][kWarps];
+  const int lane = static_cast<int>(threadIdx.x % kWarp), warp = static_cast<int>(threadIdx.x / kWarp);
+  const int64_t width = kStreams * p.hidden, chunks = (width + kChunk - 1) / kChunk;
+  const int64_t first = blockIdx.x * static_cast<int64_t>(kTokens);
+  const bf16 *residual = p.residual + first * width;
+  // Tokens beyond the last count as zeros.
+  const auto left = [&](int t, int64_t count) { return first + t < p.tokens ? count : 0; };
+  wait_for_inputs();
+
+  float r[kTokens];
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    SlotSum sum(slots[t]);
+    for (int64_t chunk = warp; chunk < chunks; chunk += kWarps) {
+      const int64_t at = chunk * kChunk + lane * kOctet;
+      Octet<bf16> x;
+      load<kAligned>(x, residual + t * width + at, left(t, width - at));
+      sum.add(chunk, warp_sum(square_sum(x)));
+    }
+    r[t] = inverse_rms(sum.total(), width, p.rms_eps);
+  }
+
+  float mix[kTokens][kStreams] = {};
+  for (int64_t chunk = warp; chunk < chunks; chunk += kWarps) {
+    const int64_t at = chunk * kChunk + lane * kOctet;
+    float normed[kTokens][kOctet];
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      Octet<bf16> x;
+      load<kAligned>(x, residual + t * width + at, left(t, width - at));
+#pragma unroll
+      for (int k = 0; k < kOctet; k += 2) {
+        normed[t][k] = x[k], normed[t][k + 1] = x[k + 1];
+        if (p.mode == GM_HEAD_ROUNDED) {
+          const uint32_t pair = to_bf16_pair(__fmul_rn(x[k], r[t]), __fmul_rn(x[k + 1], r[t]));
+          normed[t][k] = bf16_low(pair), normed[t][k + 1] = bf16_high(pair);
+        }
+      }
+    }
+#pragma unroll
+    for (int g = 0; g < kStreams; ++g) {
+      Octet<float> fn;
+      load<kAligned>(fn, p.fn + g * width + at, width - at);
+#pragma unroll
+      for (int t = 0; t < kTokens; ++t) {
+#pragma unroll
+        for (int k = 0; k < kOctet; ++k) {
+          mix[t][g] = fmaf(normed[t][k], fn[k], mix[t][g]);
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+#pragma unroll
+    for (int g = 0; g < kStreams; ++g) {
+      const float sum = warp_sum(mix[t][g]);
+      if (lane == 0) {
+        mix_parts[t][g][warp] = sum;
+      }
+    }
+  }
+  __syncthreads(); // all parts before their reads
+
+  float pre[kTokens][kStreams];
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+#pragma unroll
+    for (int g = 0; g < kStreams; ++g) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int part = 0; part < kWarps; ++part) {
+        sum = __fadd_rn(sum, mix_parts[t][g][part]);
+      }
+      pre[t][g] = gate(p.mode == GM_HEAD_ROUNDED ? sum : __fmul_rn(sum, r[t]), p.scale[0], p.base[g], p.hc_eps);
+    }
+  }
+  for (int64_t h = static_cast<int64_t>(threadIdx.x) * kOctet; h < p.hidden; h += kWarps * kChunk) {
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      float sum[kOctet] = {};
+      const int64_t count = left(t, p.hidden - h);
+#pragma unroll
+      for (int i = 0; i < kStreams; ++i) {
+        Octet<bf16> x;
+        load<kAligned>(x, residual + t * width + i * p.hidden + h, count);
+#pragma unroll
+        for (int k = 0; k < kOctet; ++k) {
+          sum[k] = fmaf(pre[t][i], x[k], sum[k]);
+        }
+      }
+      Octet<bf16> out;
+#pragma unroll
+      for (int k = 0; k < kOctet; k += 2) {
+        out.set_pair(k / 2, sum[k], sum[k + 1]);
+      }
+      store<kAligned>(out, p.out + (first + t) * p.hidden + h, count);
+    }
+  }
+}
+
+template <int kStreams, int kTokens> static gm_status run(const gm_exec *exec, const Problem *p) {
+  const Grid grid = {.x = divide_up(p->tokens, kTokens), .threads = kWarps * kWarp};
+  if (p->hidden % kOctet == 0 && aligned16(p->residual) && aligned16(p->fn) && aligned16(p->out)) {
+    return launch(exec, "hc_head/cuda/sm80/loop", hc_head_loop<kStreams, kTokens, true>, grid, *p);
+  }
+  return launch(exec, "hc_head/cuda/sm80/scalar", hc_head_loop<kStreams, kTokens, false>, grid, *p);
+}
+
+extern "C" gm_status gm_hc_head_cuda(const gm_exec *exec, const Problem *p) {
+  if (has_sm90(exec) && hc_head_cluster_fits(p)) {
+    return hc_head_cluster_launch(exec, p);
+  }
+  switch (p->streams) {
+  case 1: return run<1, 1>(exec, p);
+  case 2: return run<2, 1>(exec, p);
+  case 8: return run<8, 1>(exec, p);
+  default: break;
+  }
+  // Sharing fn pays once there are enough tokens for all multiprocessors.
+  return p->tokens < kManyTokens * device_facts(exec->device).sm_count ? run<4, 1>(exec, p)
+                                                                       : run<4, kManyTokens>(exec, p);
+}

@@ -1,0 +1,58 @@
+//! What only a GPU can show: graphs, streams, errors, and results that take its memory or its speed.
+#[path = "../common/mod.rs"]
+mod common;
+
+#[cfg(feature = "cuda")]
+mod agreement;
+#[cfg(feature = "cuda")]
+mod batches;
+#[cfg(feature = "cuda")]
+mod device;
+#[cfg(feature = "cuda")]
+mod errors;
+#[cfg(feature = "cuda")]
+mod graphs;
+#[cfg(feature = "cuda")]
+mod streams;
+
+use std::process::ExitCode;
+
+use common::on_cuda;
+#[cfg(feature = "cuda")]
+use common::tests;
+
+/// Without feature `cuda` only the names are left.
+#[cfg(not(feature = "cuda"))]
+macro_rules! tests {
+    ($($test:path),+ $(,)?) => { &[$((stringify!($test), (|| panic!("no CUDA in this build")) as fn())),+] };
+}
+
+fn main() -> ExitCode {
+    on_cuda(tests![
+        agreement::mhc_post_collapse_rms_norm,
+        agreement::hc_collapse,
+        agreement::hc_head,
+        agreement::mhc_pre_mix,
+        agreement::rms_norm,
+        batches::a_token_has_the_same_bits_in_any_batch,
+        batches::a_spoilt_token_stays_alone,
+        batches::ten_thousand_repeats,
+        batches::a_million_tokens,
+        batches::beyond_32_bits_in_place,
+        batches::beyond_32_bits_hc_collapse,
+        batches::beyond_32_bits_hc_head,
+        batches::beyond_32_bits_rms_norm,
+        errors::a_pending_error_of_someone_else,
+        errors::a_launch_that_cuda_refuses,
+        errors::devices_that_do_not_exist,
+        errors::bad_arguments_are_refused_as_on_the_cpu,
+        errors::the_gate_has_no_cuda_kernels,
+        graphs::capture_and_replay,
+        graphs::capture_is_the_first_call_of_a_process,
+        graphs::one_kernel_a_call_and_none_without_tokens,
+        streams::two_streams_at_once,
+        streams::a_slow_producer_holds_up_the_stream_but_not_the_caller,
+        streams::a_fresh_thread,
+        streams::the_current_device_stays,
+    ])
+}
