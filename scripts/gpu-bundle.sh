@@ -42,9 +42,10 @@ for binary in "$dir"/tests/*; do
 done
 executables bench bench | grep -v '^gated_mla ' | copy_stripped "$dir/benches" # not on CUDA yet
 
-cmake -S . -B "$CARGO_TARGET_DIR/cmake" -DGATEMIX_CUDA=ON -DGATEMIX_CUDA_ARCHS="${GATEMIX_CUDA_ARCHS//[, ]/;}" >/dev/null
-cmake --build "$CARGO_TARGET_DIR/cmake" -j "$(nproc)" --target gatemix >/dev/null
-strip -o "$dir/lib/libgatemix.so" "$CARGO_TARGET_DIR/cmake/libgatemix.so"
+build="$CARGO_TARGET_DIR/cmake-$(cksum <<<"$PWD" | cut -d ' ' -f 1)" # checkouts may share the folder
+cmake -S . -B "$build" -DGATEMIX_CUDA=ON -DGATEMIX_CUDA_ARCHS="${GATEMIX_CUDA_ARCHS//[, ]/;}" >/dev/null
+cmake --build "$build" -j "$(nproc)" --target gatemix >/dev/null
+strip -o "$dir/lib/libgatemix.so" "$build/libgatemix.so"
 
 gencode=()
 for arch in ${GATEMIX_CUDA_ARCHS//[,;]/ }; do gencode+=("-gencode=arch=compute_$arch,code=sm_$arch"); done
