@@ -172,7 +172,8 @@ enum {
 /** What gm_gated_mla's weight rows must be a multiple of. */
 enum { GM_GATE_WIDTH_MULTIPLE = 256 };
 
-/** What the support check looks at. Truth values are 0 or 1. struct_size works as in gm_exec. */
+/** What the support check looks at. Truth values are 0 or 1. struct_size works as in gm_exec.
+ * This version has no CUDA kernel for the gate: with GM_BACKEND_CUDA set backend_usable to 0. */
 typedef struct gm_gate_facts {
   size_t struct_size;        /**< sizeof(gm_gate_facts) */
   int32_t enabled;           /**< see gm_gate_enabled() */

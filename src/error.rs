@@ -15,7 +15,7 @@ pub enum Error {
     /// A required pointer is null. Only tensors made with `from_raw` can cause this.
     #[error("{0}")]
     NullPointer(String),
-    /// A scalar is out of range.
+    /// A scalar is out of range, or a cudarc slice or stream belongs to another context than it must.
     #[error("{0}")]
     InvalidValue(String),
     /// A tensor has an element type that the operator does not take.
@@ -42,7 +42,8 @@ pub enum Error {
     /// CUDA refused the launch.
     #[error("{0}")]
     Cuda(String),
-    /// An earlier call of someone else's left a CUDA error, which is still pending. Nothing was launched.
+    /// An earlier call of someone else's left a CUDA error, which is still pending, or cudarc has kept one. Nothing was
+    /// launched.
     #[error("{0}")]
     CudaPending(String),
     /// A status that this version of the crate has no variant for.

@@ -1,8 +1,8 @@
 use std::ffi::c_void;
-use std::marker::PhantomData;
 use std::ptr;
 
 use crate::error::check;
+use crate::memory::RawStream;
 use crate::{Cuda, Host, Memory, Result, sys};
 
 /// What computes.
@@ -37,17 +37,10 @@ pub fn backend_status(backend: Backend, device: i32) -> Result<()> {
 /// mode (flush-to-zero).
 #[derive(Copy, Clone, Debug)]
 pub struct Exec<M: Memory = Host> {
-    device: i32,
-    stream: *mut c_void,
+    stream: M::Stream,
     parallel: bool,
     flags: u32,
-    memory: PhantomData<M>,
 }
-
-// SAFETY: the stream of an Exec<Host> is null. That of an Exec<Cuda> may be a per-thread default stream.
-unsafe impl Send for Exec<Host> {}
-// SAFETY: as for Send.
-unsafe impl Sync for Exec<Host> {}
 
 impl Exec<Host> {
     /// On the CPU, on the rayon pool of the calling thread. Without feature `rayon` this is [`serial`](Self::serial).
@@ -55,7 +48,7 @@ impl Exec<Host> {
     /// An operator that is called from a job of that pool may run other jobs of the pool while it waits for its own. So
     /// hold no lock and no `RefCell` borrow that those need, or avoid it with [`serial`](Self::serial).
     pub fn cpu() -> Self {
-        Self { device: 0, stream: ptr::null_mut(), parallel: true, flags: 0, memory: PhantomData }
+        Self { parallel: true, ..Self::on(()) }
     }
 
     /// On the calling thread only.
@@ -74,6 +67,22 @@ impl Exec<Cuda> {
     ///
     /// Operators return when their work is queued on the stream.
     ///
+    /// ```no_run
+    /// use std::ffi::c_void;
+    ///
+    /// use gatemix::half::bf16;
+    /// use gatemix::{Exec, Result, Tensor, TensorMut, rms_norm};
+    ///
+    /// /// # Safety
+    /// /// `x` and `out` are `shape` large and on device 0, `stream` is one of its streams, which orders their uses.
+    /// unsafe fn norm(stream: *mut c_void, x: *const bf16, out: *mut bf16, shape: [usize; 2]) -> Result<()> {
+    ///     // SAFETY: as above.
+    ///     let (exec, x, mut out) =
+    ///         unsafe { (Exec::cuda(0, stream)?, Tensor::from_raw(x, shape), TensorMut::from_raw(out, shape)) };
+    ///     rms_norm(&exec, x, None, 1e-6, &mut out)
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Backend`](crate::Error::Backend) if the crate was built without feature `cuda`, or the device cannot
     /// be used.
@@ -82,17 +91,33 @@ impl Exec<Cuda> {
     /// `stream` is a `cudaStream_t` of `device`, valid as long as the `Exec` or a copy of it is used.
     pub unsafe fn cuda(device: i32, stream: *mut c_void) -> Result<Self> {
         backend_status(Backend::Cuda, device)?;
-        Ok(Self { device, stream, parallel: false, flags: 0, memory: PhantomData })
+        Ok(Self::on(RawStream { device, stream }))
     }
 
-    /// With programmatic dependent launch: a kernel may start before the preceding one of the stream is complete, which
-    /// must not write what the kernel reads early; `GM_PDL` in `gatemix.h` says what that is.
-    pub fn pdl(self) -> Self {
+    /// With programmatic dependent launch: a kernel starts while the one before it in the stream still runs, and may
+    /// read its parameters at once. From compute capability 9.0.
+    ///
+    /// Parameters are the weights of every operator, and the residual and all coefficients of
+    /// [`mhc_post_collapse_rms_norm`](crate::mhc_post_collapse_rms_norm); other inputs are read when what precedes
+    /// the kernel is complete.
+    ///
+    /// # Safety
+    /// The order of the stream no longer covers the parameters. They are not written by the kernel that precedes an
+    /// operator, nor by an earlier one that may still run beside it.
+    pub unsafe fn pdl(self) -> Self {
         Self { flags: self.flags | sys::GM_PDL as u32, ..self }
     }
 }
 
 impl<M: Memory> Exec<M> {
+    pub(crate) fn on(stream: M::Stream) -> Self {
+        Self { stream, parallel: false, flags: 0 }
+    }
+
+    pub(crate) fn stream(&self) -> &M::Stream {
+        &self.stream
+    }
+
     /// With the portable kernels, whatever the hardware offers.
     pub fn portable(self) -> Self {
         Self { flags: self.flags | sys::GM_PORTABLE as u32, ..self }
@@ -101,11 +126,12 @@ impl<M: Memory> Exec<M> {
     /// Calls a C operator.
     pub(crate) fn run(&self, operator: impl FnOnce(*const sys::gm_exec) -> sys::gm_status) -> Result<()> {
         let parallel = if self.parallel { runner() } else { None };
+        let RawStream { device, stream } = M::ready(&self.stream)?;
         check(operator(&sys::gm_exec {
             struct_size: size_of::<sys::gm_exec>(),
             backend: M::BACKEND as i32,
-            device: self.device,
-            stream: self.stream,
+            device,
+            stream,
             parallel: parallel.as_ref().map_or(ptr::null(), ptr::from_ref),
             workspace: ptr::null_mut(),
             workspace_size: 0,

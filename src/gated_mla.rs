@@ -1,5 +1,6 @@
 use half::bf16;
 
+use crate::memory::Operand;
 use crate::{Exec, GateWidth, Host, Memory, Result, Tensor, TensorMut, sys};
 
 /// The weight of an output gate: bf16 `[n, k]`, `n` a [`GateWidth`].
@@ -63,7 +64,8 @@ impl<'a, M: Memory> GateWeight<'a, M> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Shape`](crate::Error::Shape) if the shapes do not match or `k` is 0.
+/// [`Error::Shape`](crate::Error::Shape) if the shapes do not match or `k` is 0,
+/// [`Error::Backend`](crate::Error::Backend) on CUDA, which this version has no kernel for.
 pub fn gated_mla<M: Memory>(
     exec: &Exec<M>,
     x: Tensor<'_, bf16, 2, M>,
@@ -71,7 +73,7 @@ pub fn gated_mla<M: Memory>(
     attn: Tensor<'_, bf16, 2, M>,
     out: &mut TensorMut<'_, bf16, 2, M>,
 ) -> Result<()> {
-    run(exec, x, weight, &attn.descriptor(), &out.descriptor())
+    run(exec, x, weight, &attn.lend(exec)?, &out.lend(exec)?)
 }
 
 /// [`gated_mla`] with `attn` as its output: `attn = bf16(attn * sigmoid(x @ weight^T))`.
@@ -102,7 +104,7 @@ pub fn gated_mla_in_place<M: Memory>(
     weight: GateWeight<'_, M>,
     attn: &mut TensorMut<'_, bf16, 2, M>,
 ) -> Result<()> {
-    let attn = attn.descriptor();
+    let attn = attn.lend(exec)?;
     run(exec, x, weight, &attn, &attn)
 }
 
@@ -110,11 +112,12 @@ fn run<M: Memory>(
     exec: &Exec<M>,
     x: Tensor<'_, bf16, 2, M>,
     weight: GateWeight<'_, M>,
-    attn: &sys::gm_tensor,
-    out: &sys::gm_tensor,
+    attn: &Operand<'_, M>,
+    out: &Operand<'_, M>,
 ) -> Result<()> {
+    let (x, weight) = (x.lend(exec)?, weight.0.lend(exec)?);
     exec.run(|exec| {
         // SAFETY: descriptors of live tensors, `out` of an exclusive one; C checks that the shapes match.
-        unsafe { sys::gm_gated_mla(exec, &x.descriptor(), &weight.0.descriptor(), attn, out) }
+        unsafe { sys::gm_gated_mla(exec, x.as_ptr(), weight.as_ptr(), attn.as_ptr(), out.as_ptr()) }
     })
 }

@@ -1,13 +1,13 @@
 //! The output gate of MLA attention and the mHC residual streams of LLM inference: small C kernels behind a safe API.
 //!
-//! | operator | |
-//! |---|---|
-//! | [`gated_mla()`] | `attn * sigmoid(x @ weight^T)`, the output gate of an MLA layer |
-//! | [`rms_norm`] | RMS normalisation, with or without a weight |
-//! | [`hc_collapse`] | the weighted sum of the residual streams |
-//! | [`hc_head`] | gates, then the weighted sum, before the language-model head |
-//! | [`mhc_pre_mix`] | gates from the partial results of a split-K projection |
-//! | [`mhc_post_collapse_rms_norm`] | new residual streams, their collapse, its norm |
+//! | operator | | CPU | CUDA |
+//! |---|---|---|---|
+//! | [`gated_mla()`] | `attn * sigmoid(x @ weight^T)`, the output gate of an MLA layer | yes | no |
+//! | [`rms_norm`] | RMS normalisation, with or without a weight | yes | yes |
+//! | [`hc_collapse`] | the weighted sum of the residual streams | yes | yes |
+//! | [`hc_head`] | gates, then the weighted sum, before the language-model head | yes | yes |
+//! | [`mhc_pre_mix`] | gates from the partial results of a split-K projection | yes | yes |
+//! | [`mhc_post_collapse_rms_norm`] | new residual streams, their collapse, its norm | yes | yes |
 //!
 //! An operator takes an [`Exec`], which says where it runs, and [`Tensor`]s, which give slices a shape. It writes to the
 //! [`TensorMut`]s that it is given; the C library allocates nothing. [`gated_mla_support`] tells in advance whether a
@@ -32,10 +32,26 @@
 //! all operators but the gate, a token's result does not depend on the other tokens. No tokens is a success that
 //! computes nothing.
 //!
+//! # On CUDA
+//! With feature `cudarc`, `Exec::cudarc` and `Tensor::from_cudarc` take the streams and slices of the crate cudarc,
+//! whose events order the operators with all other work. Without it, [`Exec::cuda`] takes a stream and
+//! [`Tensor::from_raw`] an address, and their caller vouches for both; [`Cuda`] says for what.
+//!
+//! An operator queues one kernel on the stream and returns. It allocates nothing, waits for nothing and leaves the
+//! thread's current device as it was, so that it can be captured into a graph, also as the first call of a process. The
+//! graph keeps the scalars of the call and reads the tensors again at each replay.
+//!
+//! [`Error::Cuda`] says that CUDA refused the launch, [`Error::CudaPending`] that an earlier call of someone else's had
+//! left an error, and nothing was launched. An error while a kernel runs shows later, where the stream is waited for.
+//!
+//! [`Exec::pdl`] lets a kernel start before the preceding one ends.
+//!
 //! # Features
 //! - `rayon` (default): the CPU kernels run on rayon's threads.
-//! - `cuda`: builds the runtime part of the CUDA backend with nvcc, without operators yet. The result starts on machines
-//!   without a GPU.
+//! - `cuda`: builds the CUDA kernels, which needs nvcc 12.9 or later. The result starts on machines without a GPU.
+//! - `cudarc`: `cuda` for the slices and streams of cudarc. How cudarc finds CUDA, and which version, is for your crate
+//!   to say with cudarc's features; unless it does, cudarc loads it when it is first used. Needs Rust 1.88, as cudarc
+//!   does.
 //! - `bindgen`: regenerates [`sys`] at build time, which needs libclang.
 //!
 //! # Environment
@@ -47,9 +63,12 @@
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 #![warn(clippy::undocumented_unsafe_blocks)]
 
+#[cfg(feature = "cudarc")]
+mod cudarc_memory;
 mod error;
 mod exec;
 mod gated_mla;
+mod memory;
 mod mhc;
 mod norm;
 mod support;
@@ -70,11 +89,16 @@ pub mod sys {
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+#[cfg(feature = "cudarc")]
+pub use cudarc;
 pub use half;
 
+#[cfg(feature = "cudarc")]
+pub use cudarc_memory::{Cudarc, CudarcSlice, CudarcSliceMut};
 pub use error::{Error, Result};
 pub use exec::{Backend, Exec, backend_status};
 pub use gated_mla::{GateWeight, gated_mla, gated_mla_in_place};
+pub use memory::{Cuda, Host, Memory};
 pub use mhc::{
     HcHead, HeadMode, MhcPostCollapseRmsNorm, MhcPreMix, hc_collapse, hc_head, mhc_post_collapse_rms_norm,
     mhc_post_collapse_rms_norm_in_place, mhc_pre_mix,
@@ -83,7 +107,7 @@ pub use norm::{rms_norm, rms_norm_in_place};
 pub use support::{
     GateFacts, Gating, Unsupported, UnsupportedReason, gate_enabled, gated_mla_support, gated_mla_support_all,
 };
-pub use tensor::{Cuda, DType, Element, Host, Memory, Tensor, TensorMut, TensorView};
+pub use tensor::{DType, Element, Tensor, TensorMut, TensorView};
 pub use width::{GateWidth, StaticGateWidth};
 
 /// The version of the C library.

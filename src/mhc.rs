@@ -2,6 +2,7 @@
 
 use half::bf16;
 
+use crate::memory::Operand;
 use crate::{Exec, Host, Memory, Result, Tensor, TensorMut, TensorView, sys};
 
 /// The weighted sum of the residual streams: `out[t,h] = bf16(sum_i pre_mix[t,i] * residual[t,i,h])`.
@@ -43,10 +44,11 @@ pub fn hc_collapse<'a, M: Memory>(
     pre_mix: impl Into<TensorView<'a, f32, 2, M>>,
     out: &mut TensorMut<'_, bf16, 2, M>,
 ) -> Result<()> {
-    let (residual, pre_mix) = (residual.into().descriptor(), pre_mix.into().descriptor());
+    let (residual, pre_mix) = (residual.into(), pre_mix.into());
+    let (residual, pre_mix, out) = (residual.lend(exec)?, pre_mix.lend(exec)?, out.lend(exec)?);
     exec.run(|exec| {
         // SAFETY: descriptors of live tensors, `out` of an exclusive one; C checks that the shapes match.
-        unsafe { sys::gm_hc_collapse(exec, &residual, &pre_mix, &out.descriptor()) }
+        unsafe { sys::gm_hc_collapse(exec, residual.as_ptr(), pre_mix.as_ptr(), out.as_ptr()) }
     })
 }
 
@@ -120,19 +122,21 @@ pub struct HcHead<'a, M: Memory = Host> {
 /// [`Error::Shape`](crate::Error::Shape) if the shapes are not as above,
 /// [`Error::InvalidValue`](crate::Error::InvalidValue) if an epsilon is not.
 pub fn hc_head<M: Memory>(exec: &Exec<M>, inputs: &HcHead<'_, M>, out: &mut TensorMut<'_, bf16, 2, M>) -> Result<()> {
+    let (residual, fn_weight) = (inputs.residual.lend(exec)?, inputs.fn_weight.lend(exec)?);
+    let (scale, base, out) = (inputs.scale.lend(exec)?, inputs.base.lend(exec)?, out.lend(exec)?);
     exec.run(|exec| {
         // SAFETY: descriptors of live tensors, `out` of an exclusive one; C checks that the shapes match.
         unsafe {
             sys::gm_hc_head(
                 exec,
-                &inputs.residual.descriptor(),
-                &inputs.fn_weight.descriptor(),
-                &inputs.scale.descriptor(),
-                &inputs.base.descriptor(),
+                residual.as_ptr(),
+                fn_weight.as_ptr(),
+                scale.as_ptr(),
+                base.as_ptr(),
                 inputs.rms_eps,
                 inputs.hc_eps,
                 inputs.mode as i32,
-                &out.descriptor(),
+                out.as_ptr(),
             )
         }
     })
@@ -197,19 +201,21 @@ pub fn mhc_pre_mix<M: Memory>(
     inputs: &MhcPreMix<'_, M>,
     out: &mut TensorMut<'_, f32, 2, M>,
 ) -> Result<()> {
+    let (gemm_out, sqrsum) = (inputs.gemm_out.lend(exec)?, inputs.sqrsum.lend(exec)?);
+    let (scale, base, out) = (inputs.scale.lend(exec)?, inputs.base.lend(exec)?, out.lend(exec)?);
     exec.run(|exec| {
         // SAFETY: descriptors of live tensors, `out` of an exclusive one; C checks that the shapes match.
         unsafe {
             sys::gm_mhc_pre_mix(
                 exec,
-                &inputs.gemm_out.descriptor(),
-                &inputs.sqrsum.descriptor(),
-                &inputs.scale.descriptor(),
-                &inputs.base.descriptor(),
+                gemm_out.as_ptr(),
+                sqrsum.as_ptr(),
+                scale.as_ptr(),
+                base.as_ptr(),
                 inputs.hc_hidden as i64, // C refuses the negative numbers that this may give
                 inputs.rms_eps,
                 inputs.hc_pre_eps,
-                &out.descriptor(),
+                out.as_ptr(),
             )
         }
     })
@@ -285,7 +291,7 @@ pub fn mhc_post_collapse_rms_norm<M: Memory>(
     residual_out: &mut TensorMut<'_, bf16, 3, M>,
     layer_input: &mut TensorMut<'_, bf16, 2, M>,
 ) -> Result<()> {
-    run_post(exec, &residual.descriptor(), inputs, &residual_out.descriptor(), layer_input)
+    run_post(exec, &residual.lend(exec)?, inputs, &residual_out.lend(exec)?, layer_input)
 }
 
 /// [`mhc_post_collapse_rms_norm`] with `residual` as its `residual_out`.
@@ -298,31 +304,34 @@ pub fn mhc_post_collapse_rms_norm_in_place<M: Memory>(
     inputs: &MhcPostCollapseRmsNorm<'_, M>,
     layer_input: &mut TensorMut<'_, bf16, 2, M>,
 ) -> Result<()> {
-    let residual = residual.descriptor();
+    let residual = residual.lend(exec)?;
     run_post(exec, &residual, inputs, &residual, layer_input)
 }
 
 fn run_post<M: Memory>(
     exec: &Exec<M>,
-    residual: &sys::gm_tensor,
+    residual: &Operand<'_, M>,
     inputs: &MhcPostCollapseRmsNorm<'_, M>,
-    residual_out: &sys::gm_tensor,
+    residual_out: &Operand<'_, M>,
     layer_input: &mut TensorMut<'_, bf16, 2, M>,
 ) -> Result<()> {
+    let (sublayer_out, post_mix) = (inputs.sublayer_out.lend(exec)?, inputs.post_mix.lend(exec)?);
+    let (comb_mix, pre_mix) = (inputs.comb_mix.lend(exec)?, inputs.pre_mix.lend(exec)?);
+    let (norm_weight, layer_input) = (inputs.norm_weight.lend(exec)?, layer_input.lend(exec)?);
     exec.run(|exec| {
         // SAFETY: descriptors of live tensors, the outputs of exclusive ones; C checks that the shapes match.
         unsafe {
             sys::gm_mhc_post_collapse_rms_norm(
                 exec,
-                residual,
-                &inputs.sublayer_out.descriptor(),
-                &inputs.post_mix.descriptor(),
-                &inputs.comb_mix.descriptor(),
-                &inputs.pre_mix.descriptor(),
-                &inputs.norm_weight.descriptor(),
+                residual.as_ptr(),
+                sublayer_out.as_ptr(),
+                post_mix.as_ptr(),
+                comb_mix.as_ptr(),
+                pre_mix.as_ptr(),
+                norm_weight.as_ptr(),
                 inputs.norm_eps,
-                residual_out,
-                &layer_input.descriptor(),
+                residual_out.as_ptr(),
+                layer_input.as_ptr(),
             )
         }
     })

@@ -1,5 +1,6 @@
 use std::ptr;
 
+use crate::memory::Operand;
 use crate::{Element, Exec, Memory, Result, Tensor, TensorMut, TensorView, sys};
 
 /// RMS normalisation of the last dimension: `out = E(x * rsqrt(mean(x^2) + eps) [* weight])`.
@@ -43,7 +44,7 @@ pub fn rms_norm<'a, E: Element, const R: usize, M: Memory>(
     eps: f32,
     out: &mut TensorMut<'_, E, R, M>,
 ) -> Result<()> {
-    run(exec, &x.into().descriptor(), weight, eps, &out.descriptor())
+    run(exec, &x.into().lend(exec)?, weight, eps, &out.lend(exec)?)
 }
 
 /// [`rms_norm`] with `x` as its output.
@@ -66,21 +67,21 @@ pub fn rms_norm_in_place<E: Element, const R: usize, M: Memory>(
     weight: Option<Tensor<'_, E, 1, M>>,
     eps: f32,
 ) -> Result<()> {
-    let x = x.descriptor();
+    let x = x.lend(exec)?;
     run(exec, &x, weight, eps, &x)
 }
 
 fn run<E: Element, M: Memory>(
     exec: &Exec<M>,
-    x: &sys::gm_tensor,
+    x: &Operand<'_, M>,
     weight: Option<Tensor<'_, E, 1, M>>,
     eps: f32,
-    out: &sys::gm_tensor,
+    out: &Operand<'_, M>,
 ) -> Result<()> {
-    let weight = weight.map(|weight| weight.descriptor());
-    let weight = weight.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let weight = weight.as_ref().map(|weight| weight.lend(exec)).transpose()?;
+    let weight = weight.as_ref().map_or(ptr::null(), Operand::as_ptr);
     exec.run(|exec| {
         // SAFETY: descriptors of live tensors, `out` of an exclusive one; C checks that the shapes match.
-        unsafe { sys::gm_rms_norm(exec, x, weight, eps, out) }
+        unsafe { sys::gm_rms_norm(exec, x.as_ptr(), weight, eps, out.as_ptr()) }
     })
 }

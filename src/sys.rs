@@ -218,7 +218,8 @@ pub const GM_GATE_WIDTH: i32 = 8;
 pub const GM_GATE_NOT_CONTIGUOUS: i32 = 9;
 pub const GM_GATE_REASON_COUNT: i32 = 10;
 pub const GM_GATE_WIDTH_MULTIPLE: i32 = 256;
-/// What the support check looks at. Truth values are 0 or 1. struct_size works as in gm_exec.
+/** What the support check looks at. Truth values are 0 or 1. struct_size works as in gm_exec.
+ This version has no CUDA kernel for the gate: with GM_BACKEND_CUDA set backend_usable to 0.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct gm_gate_facts {

@@ -3,7 +3,8 @@ use std::marker::PhantomData;
 
 use half::{bf16, f16};
 
-use crate::{Backend, Error, Result, sys};
+use crate::memory::Operand;
+use crate::{Error, Exec, Host, Memory, Result, sys};
 
 mod sealed {
     pub trait Sealed {}
@@ -42,34 +43,6 @@ impl Element for f32 {
     const DTYPE: DType = DType::F32;
 }
 
-/// Where a tensor lies: [`Host`] or [`Cuda`].
-pub trait Memory: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
-    /// The backend that computes there.
-    const BACKEND: Backend;
-}
-
-/// Ordinary memory.
-#[derive(Copy, Clone, Debug)]
-pub enum Host {}
-
-impl sealed::Sealed for Host {}
-impl Memory for Host {
-    const BACKEND: Backend = Backend::Cpu;
-}
-
-/// Memory of a CUDA device.
-///
-/// Operators return before they have run. So whoever makes a tensor of this memory promises, as part of `from_raw`,
-/// that every device it is used on can access it, that it stays allocated until the work on it has run, and that
-/// other work on the same memory is ordered before or after, by streams or events.
-#[derive(Copy, Clone, Debug)]
-pub enum Cuda {}
-
-impl sealed::Sealed for Cuda {}
-impl Memory for Cuda {
-    const BACKEND: Backend = Backend::Cuda;
-}
-
 /// A contiguous, row-major tensor to read: `R` dimensions (at most 4) of `E` in `M`.
 ///
 /// ```
@@ -81,12 +54,12 @@ impl Memory for Cuda {
 /// ```
 #[derive(Copy, Clone, Debug)]
 pub struct Tensor<'a, E: Element, const R: usize, M: Memory = Host> {
-    data: *const E,
+    data: M::Source<E>,
     shape: [usize; R],
     borrow: PhantomData<(&'a [E], M)>,
 }
 
-// SAFETY: a Tensor is a `&'a [E]` that may point into a device.
+// SAFETY: a Tensor is a `&'a [E]` that may point into a device, or a reference to a type that describes one.
 unsafe impl<E: Element, const R: usize, M: Memory> Send for Tensor<'_, E, R, M> {}
 // SAFETY: as for Send.
 unsafe impl<E: Element, const R: usize, M: Memory> Sync for Tensor<'_, E, R, M> {}
@@ -98,7 +71,7 @@ impl<'a, E: Element, const R: usize> Tensor<'a, E, R, Host> {
     /// [`Error::Shape`] if the product of `shape` is not the length of `data`.
     pub fn new(data: &'a [E], shape: [usize; R]) -> Result<Self> {
         check_len(data.len(), &shape)?;
-        Ok(Self { data: data.as_ptr(), shape, borrow: PhantomData })
+        Ok(Self::from_source(data.as_ptr(), shape))
     }
 }
 
@@ -107,8 +80,12 @@ impl<'a, E: Element, const R: usize, M: Memory> Tensor<'a, E, R, M> {
     ///
     /// # Safety
     /// `data` points to as many initialised `E` in `M` as the product of `shape`, at most `isize::MAX` bytes. Nobody
-    /// writes to them during `'a`. For [`Cuda`], see there.
+    /// writes to them during `'a`. For [`Cuda`](crate::Cuda), see there.
     pub unsafe fn from_raw(data: *const E, shape: [usize; R]) -> Self {
+        Self::from_source(M::source(data), shape)
+    }
+
+    pub(crate) fn from_source(data: M::Source<E>, shape: [usize; R]) -> Self {
         Self { data, shape, borrow: PhantomData }
     }
 
@@ -117,8 +94,10 @@ impl<'a, E: Element, const R: usize, M: Memory> Tensor<'a, E, R, M> {
         self.shape
     }
 
-    pub(crate) fn descriptor(&self) -> sys::gm_tensor {
-        descriptor(self.data, self.shape, row_major(self.shape))
+    pub(crate) fn lend<'g>(&'g self, exec: &'g Exec<M>) -> Result<Operand<'g, M>> {
+        // SAFETY: 'a, which is longer than 'g, borrows it.
+        let (data, guard) = unsafe { M::read(self.data, exec.stream())? };
+        Ok(Operand { tensor: descriptor(data, self.shape, row_major(self.shape)), _guard: guard })
     }
 }
 
@@ -133,12 +112,12 @@ impl<'a, E: Element, const R: usize, M: Memory> Tensor<'a, E, R, M> {
 /// ```
 #[derive(Debug)]
 pub struct TensorMut<'a, E: Element, const R: usize, M: Memory = Host> {
-    data: *mut E,
+    data: M::Target<E>,
     shape: [usize; R],
     borrow: PhantomData<(&'a mut [E], M)>,
 }
 
-// SAFETY: a TensorMut is a `&'a mut [E]` that may point into a device.
+// SAFETY: a TensorMut is a `&'a mut [E]` that may point into a device, or a reference to a type that describes one.
 unsafe impl<E: Element, const R: usize, M: Memory> Send for TensorMut<'_, E, R, M> {}
 // SAFETY: as for Send.
 unsafe impl<E: Element, const R: usize, M: Memory> Sync for TensorMut<'_, E, R, M> {}
@@ -150,7 +129,7 @@ impl<'a, E: Element, const R: usize> TensorMut<'a, E, R, Host> {
     /// [`Error::Shape`] if the product of `shape` is not the length of `data`.
     pub fn new(data: &'a mut [E], shape: [usize; R]) -> Result<Self> {
         check_len(data.len(), &shape)?;
-        Ok(Self { data: data.as_mut_ptr(), shape, borrow: PhantomData })
+        Ok(Self::from_target(data.as_mut_ptr(), shape))
     }
 }
 
@@ -159,8 +138,12 @@ impl<'a, E: Element, const R: usize, M: Memory> TensorMut<'a, E, R, M> {
     ///
     /// # Safety
     /// `data` points to as many initialised `E` in `M` as the product of `shape`, at most `isize::MAX` bytes. Nobody
-    /// else uses them during `'a`. For [`Cuda`], see there.
+    /// else uses them during `'a`. For [`Cuda`](crate::Cuda), see there.
     pub unsafe fn from_raw(data: *mut E, shape: [usize; R]) -> Self {
+        Self::from_target(M::target(data), shape)
+    }
+
+    pub(crate) fn from_target(data: M::Target<E>, shape: [usize; R]) -> Self {
         Self { data, shape, borrow: PhantomData }
     }
 
@@ -169,8 +152,10 @@ impl<'a, E: Element, const R: usize, M: Memory> TensorMut<'a, E, R, M> {
         self.shape
     }
 
-    pub(crate) fn descriptor(&self) -> sys::gm_tensor {
-        descriptor(self.data, self.shape, row_major(self.shape))
+    pub(crate) fn lend<'g>(&'g mut self, exec: &'g Exec<M>) -> Result<Operand<'g, M>> {
+        // SAFETY: 'a, which is longer than 'g, borrows it mutably.
+        let (data, guard) = unsafe { M::write(self.data, exec.stream())? };
+        Ok(Operand { tensor: descriptor(data, self.shape, row_major(self.shape)), _guard: guard })
     }
 }
 
@@ -187,7 +172,7 @@ impl<'a, E: Element, const R: usize, M: Memory> TensorMut<'a, E, R, M> {
 /// ```
 #[derive(Copy, Clone, Debug)]
 pub struct TensorView<'a, E: Element, const R: usize, M: Memory = Host> {
-    data: *const E,
+    data: M::Source<E>,
     shape: [usize; R],
     strides: [usize; R],
     borrow: PhantomData<(&'a [E], M)>,
@@ -204,13 +189,8 @@ impl<'a, E: Element, const R: usize> TensorView<'a, E, R, Host> {
     /// # Errors
     /// [`Error::Shape`] if an element lies outside `data`.
     pub fn new(data: &'a [E], shape: [usize; R], strides: [usize; R]) -> Result<Self> {
-        if span(&shape, &strides).is_none_or(|span| span > data.len()) {
-            return Err(Error::Shape(format!(
-                "shape = {shape:?} with strides = {strides:?} reaches outside of a slice of {} elements",
-                data.len()
-            )));
-        }
-        Ok(Self { data: data.as_ptr(), shape, strides, borrow: PhantomData })
+        check_span(data.len(), &shape, &strides)?;
+        Ok(Self::from_source(data.as_ptr(), shape, strides))
     }
 }
 
@@ -219,8 +199,12 @@ impl<'a, E: Element, const R: usize, M: Memory> TensorView<'a, E, R, M> {
     ///
     /// # Safety
     /// Every element of the view is an initialised `E` in `M`, and all lie within one allocation. Nobody writes to
-    /// them during `'a`. For [`Cuda`], see there.
+    /// them during `'a`. For [`Cuda`](crate::Cuda), see there.
     pub unsafe fn from_raw(data: *const E, shape: [usize; R], strides: [usize; R]) -> Self {
+        Self::from_source(M::source(data), shape, strides)
+    }
+
+    pub(crate) fn from_source(data: M::Source<E>, shape: [usize; R], strides: [usize; R]) -> Self {
         Self { data, shape, strides, borrow: PhantomData }
     }
 
@@ -229,8 +213,10 @@ impl<'a, E: Element, const R: usize, M: Memory> TensorView<'a, E, R, M> {
         self.shape
     }
 
-    pub(crate) fn descriptor(&self) -> sys::gm_tensor {
-        descriptor(self.data, self.shape, self.strides)
+    pub(crate) fn lend<'g>(&'g self, exec: &'g Exec<M>) -> Result<Operand<'g, M>> {
+        // SAFETY: 'a, which is longer than 'g, borrows it.
+        let (data, guard) = unsafe { M::read(self.data, exec.stream())? };
+        Ok(Operand { tensor: descriptor(data, self.shape, self.strides), _guard: guard })
     }
 }
 
@@ -240,10 +226,19 @@ impl<'a, E: Element, const R: usize, M: Memory> From<Tensor<'a, E, R, M>> for Te
     }
 }
 
-fn check_len(len: usize, shape: &[usize]) -> Result<()> {
+pub(crate) fn check_len(len: usize, shape: &[usize]) -> Result<()> {
     let count = shape.iter().try_fold(1_usize, |count, &dim| count.checked_mul(dim));
     if count != Some(len) {
         return Err(Error::Shape(format!("shape = {shape:?} does not fit a slice of {len} elements")));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_span(len: usize, shape: &[usize], strides: &[usize]) -> Result<()> {
+    if span(shape, strides).is_none_or(|span| span > len) {
+        return Err(Error::Shape(format!(
+            "shape = {shape:?} with strides = {strides:?} reaches outside of a slice of {len} elements"
+        )));
     }
     Ok(())
 }

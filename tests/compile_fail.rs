@@ -15,5 +15,9 @@ fn compile_fail() {
         writeln!(std::io::stderr(), "skipped: {} words its errors otherwise than {RUSTC}", version.trim()).unwrap();
         return;
     }
-    trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
+    let cases = trybuild::TestCases::new();
+    cases.compile_fail("tests/ui/*.rs");
+    if cfg!(feature = "cudarc") {
+        cases.compile_fail("tests/ui/cudarc/*.rs");
+    }
 }

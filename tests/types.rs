@@ -26,6 +26,16 @@ fn a_shape_must_fit_its_slice() {
     }
 }
 
+/// Tensors of different lifetimes fit into the inputs of one operator.
+#[allow(unused)]
+fn a_tensor_may_live_shorter<'a, M: Memory>(
+    read: Tensor<'static, f32, 1, M>,
+    view: TensorView<'static, f32, 1, M>,
+    written: TensorMut<'static, f32, 1, M>,
+) -> (Tensor<'a, f32, 1, M>, TensorView<'a, f32, 1, M>, TensorMut<'a, f32, 1, M>) {
+    (read, view, written)
+}
+
 #[test]
 fn a_view_must_stay_in_its_slice() {
     let data = [0f32; 12];

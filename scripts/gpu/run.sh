@@ -36,10 +36,10 @@ run_cpu_test() {
 }
 
 sanitize() { # TOOL BINARY
-  local options=(--tool "$1" --error-exitcode 1 --target-processes all)
+  local before=${#failed[@]} options=(--tool "$1" --error-exitcode 1 --target-processes all)
   attempt "$1 $2" compute-sanitizer "${options[@]}" "$2" cuda:: --test-threads=1
   if grep -qi 'device not supported' "$log"; then
-    unset 'failed[-1]'
+    failed=("${failed[@]:0:before}")
     echo "skipped: this machine does not let compute-sanitizer at its GPU"
     return 1
   fi

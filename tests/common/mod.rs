@@ -58,7 +58,9 @@ fn cuda_levels() -> Vec<(&'static str, AnyExec)> {
     let stream = cuda::Stream::new();
     // SAFETY: a stream of device 0, which the levels keep.
     let exec = unsafe { Exec::cuda(0, stream.handle()) }.unwrap();
-    [("cuda", exec), ("cuda_portable", exec.portable()), ("cuda_pdl", exec.pdl())]
+    // SAFETY: what precedes an operator on this stream is copies, which write all of its inputs.
+    let pdl = unsafe { exec.pdl() };
+    [("cuda", exec), ("cuda_portable", exec.portable()), ("cuda_pdl", pdl)]
         .map(|(name, exec)| (name, AnyExec::cuda(exec, &stream)))
         .into()
 }

@@ -1,0 +1,7 @@
+use gatemix::{Cuda, Exec};
+
+fn early(exec: Exec<Cuda>) -> Exec<Cuda> {
+    exec.pdl()
+}
+
+fn main() {}
