@@ -1,5 +1,8 @@
 //! The mHC operators at H 5120, n 4, each beside a plain copy that moves as many bytes, its floor.
+#[path = "../common/mod.rs"]
 mod common;
+#[cfg(feature = "cuda")]
+mod cuda;
 
 use common::{COLD_BYTES, Noise};
 use criterion::measurement::WallTime;
@@ -153,9 +156,17 @@ fn norm(c: &mut Criterion) {
     group.finish();
 }
 
+#[cfg(feature = "cuda")]
+use cuda::bench as on_gpu;
+
+#[cfg(not(feature = "cuda"))]
+fn on_gpu(_: &mut Criterion) {
+    eprintln!("CUDA benches skipped: built without feature cuda");
+}
+
 criterion_group! {
     name = benches;
     config = common::criterion();
-    targets = cold_copy, post_collapse_rms_norm, collapse_and_head, pre_mix, norm
+    targets = on_gpu, cold_copy, post_collapse_rms_norm, collapse_and_head, pre_mix, norm
 }
 criterion_main!(benches);
