@@ -53,7 +53,8 @@ static __global__ void __launch_bounds__(kThreads) hc_collapse_scalar(const __gr
   p.out[token * p.hidden + h] = static_cast<bf16>(to_bf16_pair(sum, 0.0f));
 }
 
-template <int kStreams> static gm_status run_vector(const gm_exec *exec, const Problem *p) {
+template <int kStreams>
+static gm_status run_vector(const gm_exec *exec, const Problem *p) {
   const Grid grid = {.x = p->tokens, .y = divide_up(p->hidden, kThreads * kOctet), .threads = kThreads};
   return launch(exec, "hc_collapse/cuda/sm80/vector", hc_collapse_vector<kStreams>, grid, *p);
 }

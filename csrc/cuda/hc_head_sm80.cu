@@ -112,7 +112,8 @@ static __global__ void __launch_bounds__(kWarps *kWarp) hc_head_loop(const __gri
   }
 }
 
-template <int kStreams, int kTokens> static gm_status run(const gm_exec *exec, const Problem *p) {
+template <int kStreams, int kTokens>
+static gm_status run(const gm_exec *exec, const Problem *p) {
   const Grid grid = {.x = divide_up(p->tokens, kTokens), .threads = kWarps * kWarp};
   if (p->hidden % kOctet == 0 && aligned16(p->residual) && aligned16(p->fn) && aligned16(p->out)) {
     return launch(exec, "hc_head/cuda/sm80/loop", hc_head_loop<kStreams, kTokens, true>, grid, *p);

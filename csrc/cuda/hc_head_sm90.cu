@@ -10,8 +10,8 @@ using Problem = gm_hc_head_problem;
 // are exact: so the projection runs on tensor cores with the precision of fp32. Batches of 8 tokens pass through
 //   squares -> r = rsqrt(mean) -> mix = projection -> gates -> collapse
 // in compute warps. One more warp fetches the batches; another adds up what the warps and the CTAs have of each sum, and
-// makes r and the gates of them. While a sum is on its way, another batch is computed:
-//   iteration i: squares of batch i + 1, collapse of i - 1, mix of i
+// makes r and the gates of them. While a sum is on its way, other batches are computed:
+//   iteration i: mix of batch i, collapse of i - 1, squares of i + kAhead
 enum : int {
   kStreams = 4,
   kCtas = 8,
@@ -20,23 +20,29 @@ enum : int {
   kBlock = 32,        // columns of the CTA's share of a token: an octet of each of the 4 lanes of a token, two mmas
   kBlocksPerWarp = 8, // whose fn a warp holds
   kMaxWarps = 14,     // compute warps; with the two others they may have 128 registers a thread
-  kMaxStages = 6,     // batches in shared memory
+  kMaxStages = 5,     // batches in shared memory; with more, squares_written would get ahead of fetch_others
   kPad = 32,          // elements after a token, so that two tokens' octets are in different banks
   kHiddenUnit = kCtas * kBlock * kBlocksPerWarp / kStreams // hidden size a compute warp
 };
 
-// [2]: of even and of odd batches. CTAs are less than two iterations apart, and so are the warps of a CTA.
+// [2]: of even and of odd batches. No CTA and no warp gets so far that it needs a half which another still reads: what it
+// needs for that, an r or gates, comes after those reads.
 struct Shared {
   uint64_t fetched[kMaxStages];
-  uint64_t squares_written[2], mix_written;      // by the compute warps
+  uint64_t squares_written[2], mix_written[2];   // by the compute warps
   uint64_t squares_received[2], mix_received[2]; // from all CTAs
-  uint64_t r_ready[2], pre_ready;
-  float squares[2][kMaxWarps][kTokens], mix[kMaxWarps][kGates]; // of this CTA, by warp
+  uint64_t r_ready[2], pre_ready[2];
+  alignas(16) float squares[2][kMaxWarps][kTokens];
+  float mix[2][kMaxWarps][kGates]; // of this CTA, by warp
   float all_squares[2][kCtas][kTokens], all_mix[2][kCtas][kGates];
-  float r[2][kTokens], pre[kGates]; // [token], [token][stream]
+  float r[2][kTokens], pre[2][kGates]; // [token], [token][stream]
 };
+static_assert(sizeof(Shared) % 16 == 0, "the batches behind it are aligned");
 
 #if __CUDA_ARCH__ >= 900
+
+static __device__ __forceinline__ unsigned side(int batch) { return static_cast<unsigned>(batch) % 2; }
+static __device__ __forceinline__ unsigned parity(int batch) { return static_cast<unsigned>(batch) / 2 % 2; }
 
 // What all warps know.
 struct Frame {
@@ -61,7 +67,7 @@ struct Frame {
   }
 };
 
-// Where a batch is, and the parity of its barrier: batches go around the stages.
+// Where a batch is, and the parity of its `fetched`: batches go around the stages.
 struct Place {
   int stage = 0;
   unsigned parity = 0;
@@ -73,11 +79,6 @@ struct Place {
   }
 };
 
-static __device__ __forceinline__ unsigned odd(int batch) { return static_cast<unsigned>(batch) % 2; }
-static __device__ __forceinline__ unsigned parity(int batch) {
-  return static_cast<unsigned>(batch) / 2 % 2;
-} // of pairs
-
 static __device__ __forceinline__ void init_barriers(const Frame &f) {
   Shared &s = f.shared;
   for (int i = 0; i < kMaxStages; ++i) {
@@ -85,15 +86,17 @@ static __device__ __forceinline__ void init_barriers(const Frame &f) {
   }
   for (int i = 0; i < 2; ++i) {
     ptx::mbarrier_init(&s.squares_written[i], static_cast<unsigned>(f.warps));
+    ptx::mbarrier_init(&s.mix_written[i], static_cast<unsigned>(f.warps));
     ptx::mbarrier_init(&s.squares_received[i], 1);
     ptx::mbarrier_init(&s.mix_received[i], 1);
     ptx::mbarrier_init(&s.r_ready[i], 1);
+    ptx::mbarrier_init(&s.pre_ready[i], 1);
   }
-  ptx::mbarrier_init(&s.mix_written, static_cast<unsigned>(f.warps));
-  ptx::mbarrier_init(&s.pre_ready, 1);
   ptx::fence_mbarrier_init();
   ptx::fence_proxy_async();
 }
+
+// ---- The fetching warp ----
 
 // A lane fetches one stream of one token. Beyond the last token nothing is fetched, and what is there computed and thrown
 // away: no token looks at another.
@@ -118,17 +121,24 @@ static __device__ __forceinline__ void fetch_first(const Frame &f) {
   }
 }
 
+template <int kAhead>
 static __device__ __forceinline__ void fetch_others(const Frame &f) {
-  for (int batch = f.stages, stage = 0; batch < f.count; ++batch) {
-    // A warp that has written the mix of a batch has collapsed the one before.
-    const int freed = batch - f.stages;
-    ptx::mbarrier_wait(&f.shared.mix_written, odd(freed + 1));
-    fetch(f, batch, stage);
-    stage = stage + 1 == f.stages ? 0 : stage + 1;
+  // A warp that has written these squares has collapsed the batch that was in the stage before. Waits for all squares in
+  // turn: a barrier can't tell a phase that is over from one that has not begun.
+  int stage = 0;
+  for (int written = 0; written + f.stages - 1 - kAhead < f.count; ++written) {
+    ptx::mbarrier_wait(&f.shared.squares_written[side(written)], parity(written));
+    const int batch = written + f.stages - 1 - kAhead;
+    if (batch >= f.stages) {
+      fetch(f, batch, stage);
+      stage = stage + 1 == f.stages ? 0 : stage + 1;
+    }
   }
 }
 
-// The sum over the compute warps of one value a lane.
+// ---- The summing warp ----
+
+// The sum over the compute warps, of one value a lane.
 template <int kValues>
 static __device__ __forceinline__ float add_warps(const float (&parts)[kMaxWarps][kValues], int warps) {
   const int value = static_cast<int>(threadIdx.x) % kValues;
@@ -144,24 +154,46 @@ static __device__ __forceinline__ float add_warps(const float (&parts)[kMaxWarps
   return sum;
 }
 
+// The sum over the CTAs.
+template <int kValues>
+static __device__ __forceinline__ float add_ctas(const float (&parts)[kCtas][kValues], int value) {
+  float sum = parts[0][value];
+#pragma unroll
+  for (int cta = 1; cta < kCtas; ++cta) {
+    sum = __fadd_rn(sum, parts[cta][value]);
+  }
+  return sum;
+}
+
+// Lane 4 t + i has the gate of token t and stream i.
 class SumWarp {
 public:
-  __device__ __forceinline__ explicit SumWarp(const Frame &frame) : f_(frame), lane_(threadIdx.x % kWarp) {}
+  __device__ __forceinline__ explicit SumWarp(const Frame &frame)
+      : f_(frame), lane_(static_cast<int>(threadIdx.x % kWarp)), scale_(frame.p.scale[0]),
+        base_(frame.p.base[lane_ % kStreams]) {}
 
-  template <bool kRounded> __device__ __forceinline__ void run() {
-    scale_ = f_.p.scale[0], base_ = f_.p.base[lane_ % kStreams];
-    for (int i = -1; i <= f_.count; ++i) {
-      if (i + 1 < f_.count) {
-        send_squares(i + 1);
-      }
+  template <bool kRounded, int kAhead>
+  __device__ __forceinline__ void run() {
+    for (int i = 0; i < kAhead && i < f_.count; ++i) {
+      send_squares(i);
+    }
+    make_r(0);
+    for (int i = 0; i <= f_.count; ++i) {
       if (i >= 1) {
         make_gates<kRounded>(i - 1);
       }
-      if (i + 1 < f_.count) {
+      // Before the mix is sent, which lets other CTAs send the next squares of this half.
+      if (kAhead > 1 && i + 1 < f_.count) {
         make_r(i + 1);
       }
-      if (i >= 0 && i < f_.count) {
+      if (i < f_.count) {
         send_mix(i);
+      }
+      if (i + kAhead < f_.count) {
+        send_squares(i + kAhead);
+      }
+      if (kAhead == 1 && i + 1 < f_.count) {
+        make_r(i + 1);
       }
     }
   }
@@ -169,94 +201,84 @@ public:
 private:
   __device__ __forceinline__ void send_squares(int batch) {
     Shared &s = f_.shared;
-    const unsigned half = odd(batch);
+    const unsigned b = side(batch);
     if (lane_ == 0) {
-      ptx::mbarrier_arrive_expect_tx(&s.squares_received[half], kCtas * kTokens * sizeof(float));
+      ptx::mbarrier_arrive_expect_tx(&s.squares_received[b], kCtas * kTokens * sizeof(float));
     }
-    ptx::mbarrier_wait(&s.squares_written[half], parity(batch)); // all warps have written theirs
-    const int token = lane_ % kTokens;
-    const float sum = add_warps(s.squares[half], f_.warps);
+    ptx::mbarrier_wait(&s.squares_written[b], parity(batch)); // all warps have written theirs
+    const float sum = add_warps(s.squares[b], f_.warps);
 #pragma unroll
-    for (int i = 0; i < kCtas; i += kWarp / kTokens) {
-      const unsigned cta = static_cast<unsigned>(i + lane_ / kTokens);
-      ptx::st_async(&s.all_squares[half][f_.rank][token], &s.squares_received[half], cta, sum);
+    for (int first = 0; first < kCtas; first += kWarp / kTokens) {
+      const unsigned cta = static_cast<unsigned>(first + lane_ / kTokens);
+      ptx::st_async(&s.all_squares[b][f_.rank][lane_ % kTokens], &s.squares_received[b], cta, sum);
     }
   }
 
   __device__ __forceinline__ void make_r(int batch) {
     Shared &s = f_.shared;
-    const unsigned half = odd(batch);
-    ptx::mbarrier_wait(&s.squares_received[half], parity(batch)); // of all CTAs
-    const int token = lane_ / kStreams;                           // of this lane's gate
-    float sum = s.all_squares[half][0][token];
-#pragma unroll
-    for (int cta = 1; cta < kCtas; ++cta) {
-      sum = __fadd_rn(sum, s.all_squares[half][cta][token]);
-    }
-    const float r = inverse_rms(sum, kStreams * f_.p.hidden, f_.p.rms_eps);
+    const unsigned b = side(batch);
+    ptx::mbarrier_wait(&s.squares_received[b], parity(batch)); // all CTAs have sent theirs
+    const int token = lane_ / kStreams;
+    const float r = inverse_rms(add_ctas(s.all_squares[b], token), kStreams * f_.p.hidden, f_.p.rms_eps);
     if (lane_ % kStreams == 0) {
-      s.r[half][token] = r;
+      s.r[b][token] = r;
     }
-    __syncwarp();
-    if (lane_ == 0) {
-      ptx::mbarrier_arrive(&s.r_ready[half]);
-    }
+    tell(&s.r_ready[b]);
   }
 
   __device__ __forceinline__ void send_mix(int batch) {
     Shared &s = f_.shared;
-    const unsigned half = odd(batch);
+    const unsigned b = side(batch);
     if (lane_ == 0) {
-      ptx::mbarrier_arrive_expect_tx(&s.mix_received[half], kCtas * kGates * sizeof(float));
+      ptx::mbarrier_arrive_expect_tx(&s.mix_received[b], kCtas * kGates * sizeof(float));
     }
-    ptx::mbarrier_wait(&s.mix_written, odd(batch)); // all warps have written theirs
-    const float sum = add_warps(s.mix, f_.warps);
+    ptx::mbarrier_wait(&s.mix_written[b], parity(batch)); // all warps have written theirs
+    const float sum = add_warps(s.mix[b], f_.warps);
 #pragma unroll
     for (unsigned cta = 0; cta < kCtas; ++cta) {
-      ptx::st_async(&s.all_mix[half][f_.rank][lane_], &s.mix_received[half], cta, sum);
+      ptx::st_async(&s.all_mix[b][f_.rank][lane_], &s.mix_received[b], cta, sum);
     }
   }
 
-  template <bool kRounded> __device__ __forceinline__ void make_gates(int batch) {
+  template <bool kRounded>
+  __device__ __forceinline__ void make_gates(int batch) {
     Shared &s = f_.shared;
-    const unsigned half = odd(batch);
-    ptx::mbarrier_wait(&s.mix_received[half], parity(batch)); // of all CTAs
-    float mix = s.all_mix[half][0][lane_];
-#pragma unroll
-    for (int cta = 1; cta < kCtas; ++cta) {
-      mix = __fadd_rn(mix, s.all_mix[half][cta][lane_]);
-    }
+    const unsigned b = side(batch);
+    ptx::mbarrier_wait(&s.mix_received[b], parity(batch)); // all CTAs have sent theirs
+    float mix = add_ctas(s.all_mix[b], lane_);
     if (!kRounded) {
-      mix = __fmul_rn(mix, s.r[half][lane_ / kStreams]);
+      mix = __fmul_rn(mix, s.r[b][lane_ / kStreams]);
     }
-    s.pre[lane_] = gate(mix, scale_, base_, f_.p.hc_eps);
+    s.pre[b][lane_] = gate(mix, scale_, base_, f_.p.hc_eps);
+    tell(&s.pre_ready[b]);
+  }
+
+  // The compute warps may read what this one has written.
+  __device__ __forceinline__ void tell(uint64_t *barrier) {
     __syncwarp();
     if (lane_ == 0) {
-      ptx::mbarrier_arrive(&s.pre_ready);
+      ptx::mbarrier_arrive(barrier);
     }
   }
 
   const Frame &f_;
   const int lane_;
-  float scale_, base_; // of this lane's gate: lane = token * 4 + stream
+  const float scale_, base_;
 };
+
+// ---- The compute warps ----
 
 class ComputeWarp {
 public:
+  using Weights = Octet<float>[kBlocksPerWarp];
+
   __device__ __forceinline__ explicit ComputeWarp(const Frame &frame)
-      : f_(frame), lane_(static_cast<int>(threadIdx.x % kWarp)), warp_(static_cast<int>(threadIdx.x / kWarp)) {
-    const int octets = f_.share / kOctet;
-#pragma unroll
-    for (int i = 0; i < kOctetsPerThread; ++i) {
-      const int at = static_cast<int>(threadIdx.x) + i * f_.warps * kWarp;
-      token_[i] = at / octets, h_[i] = at % octets * kOctet;
-    }
-  }
+      : f_(frame), lane_(static_cast<int>(threadIdx.x % kWarp)), warp_(static_cast<int>(threadIdx.x / kWarp)) {}
 
   // Only issues the loads.
-  __device__ __forceinline__ void load_weights(Octet<float> (&raw)[kBlocksPerWarp]) const {
+  __device__ __forceinline__ void load(Weights &raw) const {
     const int gate = lane_ / 4 % kStreams;
-    int stream = column(0) / f_.share, h = column(0) % f_.share;
+    int stream = quotient(column(0), f_.share), h = column(0) - stream * f_.share;
 #pragma unroll
     for (int block = 0; block < kBlocksPerWarp; ++block) {
       raw[block].load(f_.p.fn + (gate * kStreams + stream) * f_.p.hidden + f_.rank * f_.share + h);
@@ -267,64 +289,69 @@ public:
     }
   }
 
-  template <bool kRounded> __device__ __forceinline__ void run(const Octet<float> (&raw)[kBlocksPerWarp]) {
-    Place next, now, last; // of batches i + 1, i, i - 1
-    squares(0, next);
-    split_weights(raw);
+  template <bool kRounded, int kAhead>
+  __device__ __forceinline__ void run(const Weights &raw) {
+    Place ahead, now, last; // of batches i + kAhead, i, i - 1
+    for (int i = 0; i < kAhead; ++i) {
+      if (i < f_.count) {
+        squares(i, ahead);
+      }
+      ahead.advance(f_.stages);
+    }
+    split(raw);
     for (int i = 0; i <= f_.count; ++i) {
-      last = now, now = next;
-      next.advance(f_.stages);
-      if (i + 1 < f_.count) {
-        squares(i + 1, next);
+      if (i < f_.count) {
+        mix<kRounded>(i, now.stage);
       }
       if (i >= 1) {
-        collapse(i - 1, last);
+        collapse(i - 1, last.stage);
       }
-      if (i < f_.count) {
-        mix<kRounded>(i, now);
+      if (i + kAhead < f_.count) {
+        squares(i + kAhead, ahead);
       }
+      last = now;
+      now.advance(f_.stages);
+      ahead.advance(f_.stages);
     }
   }
 
 private:
-  // 8 tokens of hidden / 8 elements over hidden / 16 threads
-  enum : int { kOctetsPerThread = 2 };
+  // a / b, less than 4
+  static __device__ __forceinline__ int quotient(int a, int b) { return (a >= b) + (a >= 2 * b) + (a >= 3 * b); }
 
   // Where this lane's octet of a block starts in a token's row: lanes 4 t .. 4 t + 3 have token t's.
   __device__ __forceinline__ int column(int block) const {
     return (warp_ * kBlocksPerWarp + block) * kBlock + lane_ % 4 * kOctet;
   }
 
-  // Rows 0-3 of the left factor are the first terms of fn, 4-7 the second, 8-11 the third, of gates 0-3. Columns may
-  // come in any order, as long as it is the same on both sides: a lane's octet is its columns of two mmas.
-  __device__ __forceinline__ void split_weights(const Octet<float> (&raw)[kBlocksPerWarp]) {
+  static __device__ __forceinline__ float cut(float v) { return __uint_as_float(__float_as_uint(v) & 0xffff0000u); }
+
+  // Rows 0-3 of the left factor are the first terms of fn, 4-7 the second, 8-11 the third, of gates 0-3. A term is cut off
+  // rather than rounded, so that none overflows; an infinity or NaN is the first alone. Columns may come in any order, as
+  // long as it is the same on both sides: a lane's octet is its columns of two mmas.
+  __device__ __forceinline__ void split(const Weights &raw) {
     const bool second = lane_ >= kWarp / 2;
 #pragma unroll
     for (int block = 0; block < kBlocksPerWarp; ++block) {
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {
-        uint32_t above[2], below[2]; // rows of the upper and of the lower half
+        uint32_t upper[2], lower[2]; // of rows 0-7 and 8-15
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          // A term is cut off rather than rounded, so that none overflows. An infinity or NaN is the first alone.
           const float v = raw[block][2 * pair + e], rest = fabsf(v) < INFINITY ? v - cut(v) : 0.0f;
-          above[e] = __float_as_uint(second ? rest : v);
-          below[e] = __float_as_uint(second ? 0.0f : rest - cut(rest));
+          upper[e] = __float_as_uint(second ? rest : v);
+          lower[e] = __float_as_uint(second ? 0.0f : rest - cut(rest));
         }
         uint32_t(&a)[4] = fn_[block][pair / 2];
-        a[pair % 2 * 2] = __byte_perm(above[0], above[1], 0x7632);
-        a[pair % 2 * 2 + 1] = __byte_perm(below[0], below[1], 0x7632);
+        a[pair % 2 * 2] = __byte_perm(upper[0], upper[1], 0x7632);
+        a[pair % 2 * 2 + 1] = __byte_perm(lower[0], lower[1], 0x7632);
       }
     }
   }
 
-  static __device__ __forceinline__ float cut(float v) { return __uint_as_float(__float_as_uint(v) & 0xffff0000u); }
-
-  __device__ __forceinline__ Octet<bf16> octet(const bf16 *p) const {
-    const uint4 v = *reinterpret_cast<const uint4 *>(p);
-    Octet<bf16> x;
-    x.pair[0] = v.x, x.pair[1] = v.y, x.pair[2] = v.z, x.pair[3] = v.w;
-    return x;
+  static __device__ __forceinline__ Octet<bf16> octet(const bf16 *shared) {
+    const uint4 v = *reinterpret_cast<const uint4 *>(shared);
+    return {v.x, v.y, v.z, v.w};
   }
 
   __device__ __forceinline__ void squares(int batch, Place place) {
@@ -339,19 +366,17 @@ private:
     sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
     sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
     if (lane_ % 4 == 0) {
-      s.squares[odd(batch)][warp_][lane_ / 4] = sum;
+      s.squares[side(batch)][warp_][lane_ / 4] = sum;
     }
-    __syncwarp();
-    if (lane_ == 0) {
-      ptx::mbarrier_arrive(&s.squares_written[odd(batch)]);
-    }
+    tell(&s.squares_written[side(batch)]);
   }
 
-  template <bool kRounded> __device__ __forceinline__ void mix(int batch, Place place) {
+  template <bool kRounded>
+  __device__ __forceinline__ void mix(int batch, int stage) {
     Shared &s = f_.shared;
-    ptx::mbarrier_wait(&s.r_ready[odd(batch)], parity(batch)); // needed or not: it holds the warps together
-    const float r = s.r[odd(batch)][lane_ / 4];
-    const bf16 *row = f_.row(place.stage, lane_ / 4);
+    ptx::mbarrier_wait(&s.r_ready[side(batch)], parity(batch)); // also if not needed: it keeps the warps together
+    const float r = s.r[side(batch)][lane_ / 4];
+    const bf16 *row = f_.row(stage, lane_ / 4);
     float sums[2][4] = {};
 #pragma unroll
     for (int block = 0; block < kBlocksPerWarp; ++block) {
@@ -363,35 +388,36 @@ private:
         }
       }
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        ptx::mma_m16n8k16(sums[half], fn_[block][half], x.pair[2 * half], x.pair[2 * half + 1]);
+      for (int i = 0; i < 2; ++i) {
+        ptx::mma_m16n8k16(sums[i], fn_[block][i], x.pair[2 * i], x.pair[2 * i + 1]);
       }
     }
-    // The terms of a gate, for two tokens.
+    // A gate's three terms, for two tokens.
 #pragma unroll
     for (int t = 0; t < 2; ++t) {
       const float sum = __fadd_rn(__fadd_rn(sums[0][t], sums[1][t]), __fadd_rn(sums[0][2 + t], sums[1][2 + t]));
       const float total = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, kWarp / 2));
       if (lane_ < kWarp / 2) {
-        s.mix[warp_][(lane_ % 4 * 2 + t) * kStreams + lane_ / 4] = total;
+        s.mix[side(batch)][warp_][(lane_ % 4 * 2 + t) * kStreams + lane_ / 4] = total;
       }
     }
-    __syncwarp();
-    if (lane_ == 0) {
-      ptx::mbarrier_arrive(&s.mix_written);
-    }
+    tell(&s.mix_written[side(batch)]);
   }
 
-  __device__ __forceinline__ void collapse(int batch, Place place) {
-    ptx::mbarrier_wait(&f_.shared.pre_ready, odd(batch));
+  // A thread has the same octet of two tokens: 8 tokens of hidden / 64 octets, hidden / 16 threads.
+  __device__ __forceinline__ void collapse(int batch, int stage) {
+    const unsigned b = side(batch);
+    const int octets = f_.share / kOctet, first = quotient(static_cast<int>(threadIdx.x), octets);
+    const int h = (static_cast<int>(threadIdx.x) - first * octets) * kOctet;
+    ptx::mbarrier_wait(&f_.shared.pre_ready[b], parity(batch));
 #pragma unroll
-    for (int i = 0; i < kOctetsPerThread; ++i) {
-      const int t = token_[i], h = h_[i];
-      const bf16 *row = f_.row(place.stage, t) + h;
+    for (int i = 0; i < 2; ++i) {
+      const int t = first + i * kTokens / 2;
+      const bf16 *row = f_.row(stage, t) + h;
       float sum[kOctet] = {};
 #pragma unroll
       for (int stream = 0; stream < kStreams; ++stream) {
-        const float pre = f_.shared.pre[t * kStreams + stream];
+        const float pre = f_.shared.pre[b][t * kStreams + stream];
         const Octet<bf16> x = octet(row + stream * f_.share);
 #pragma unroll
         for (int k = 0; k < kOctet; ++k) {
@@ -410,48 +436,53 @@ private:
     }
   }
 
+  // The summing warp may read what this one has written.
+  __device__ __forceinline__ void tell(uint64_t *barrier) {
+    __syncwarp();
+    if (lane_ == 0) {
+      ptx::mbarrier_arrive(barrier);
+    }
+  }
+
   const Frame &f_;
   const int lane_, warp_;
-  int token_[kOctetsPerThread], h_[kOctetsPerThread]; // that this thread collapses
-  uint32_t fn_[kBlocksPerWarp][2][4];                 // left factors
+  uint32_t fn_[kBlocksPerWarp][2][4]; // left factors
 };
 
 #endif
 
-template <bool kRounded>
+template <bool kRounded, int kAhead>
 static __global__ void __launch_bounds__((kMaxWarps + 2) * kWarp, 1)
     hc_head_cluster(const __grid_constant__ Problem p, const __grid_constant__ int stages) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   const Frame frame(p, shared_bytes, stages);
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  if (warp == frame.warps && threadIdx.x % kWarp == 0) {
+  const int role = static_cast<int>(threadIdx.x) / kWarp - frame.warps;
+  if (role == 0 && threadIdx.x % kWarp == 0) {
     init_barriers(frame);
   }
   __syncwarp();
   ptx::barrier_cluster_arrive_relaxed();
-  if (warp == frame.warps) {
+  // The wait: all CTAs have started, with their barriers.
+  if (role == 0) {
     wait_for_inputs();
-    fetch_first(frame); // needs no other warp
+    fetch_first(frame);
     ptx::barrier_cluster_wait();
-    fetch_others(frame);
-  } else if (warp == frame.warps + 1) {
+    fetch_others<kAhead>(frame);
+  } else if (role == 1) {
     SumWarp sums(frame);
-    wait_for_inputs();
-    ptx::barrier_cluster_wait(); // all CTAs have started, with their barriers
-    sums.run<kRounded>();
+    ptx::barrier_cluster_wait();
+    sums.run<kRounded, kAhead>();
   } else {
     ComputeWarp compute(frame);
-    Octet<float> raw[kBlocksPerWarp];
-    compute.load_weights(raw);
-    wait_for_inputs();
-    ptx::barrier_cluster_wait(); // the barriers are there
-    compute.run<kRounded>(raw);
+    ComputeWarp::Weights raw;
+    compute.load(raw);
+    wait_for_inputs(); // the preceding kernel may still read what this one writes
+    ptx::barrier_cluster_wait();
+    compute.run<kRounded, kAhead>(raw);
   }
 #endif
 }
-
-static_assert(sizeof(Shared) % 16 == 0, "the batches behind it are aligned");
 
 static int64_t batch_bytes(const Problem *p) {
   return static_cast<int64_t>(sizeof(bf16)) * kTokens * (kStreams * p->hidden / kCtas + kPad);
@@ -462,15 +493,21 @@ extern "C" bool gm_hc_head_sm90_fits(const Problem *p) {
          aligned16(p->residual) && aligned16(p->fn) && aligned16(p->out);
 }
 
-extern "C" gm_status gm_hc_head_sm90(const gm_exec *exec, const Problem *p) {
-  const DeviceFacts facts = device_facts(exec);
+template <int kAhead>
+static gm_status run(const gm_exec *exec, const Problem *p, int64_t clusters, int stages) {
   const int64_t batches = divide_up(p->tokens, kTokens);
-  const int64_t fitting = (facts.shared_bytes - static_cast<int64_t>(sizeof(Shared))) / batch_bytes(p);
-  const int stages = static_cast<int>(fitting < kMaxStages ? fitting : kMaxStages);
-  const Grid grid = {.x = kCtas * (batches < facts.clusters_of_8 ? batches : facts.clusters_of_8),
+  const Grid grid = {.x = kCtas * (batches < clusters ? batches : clusters),
                      .threads = (p->hidden / kHiddenUnit + 2) * kWarp,
                      .cluster = kCtas,
                      .shared_bytes = sizeof(Shared) + static_cast<size_t>(stages * batch_bytes(p))};
-  const auto kernel = p->mode == GM_HEAD_ROUNDED ? hc_head_cluster<true> : hc_head_cluster<false>;
+  const auto kernel = p->mode == GM_HEAD_ROUNDED ? hc_head_cluster<true, kAhead> : hc_head_cluster<false, kAhead>;
   return launch(exec, "hc_head/cuda/sm90/cluster", kernel, grid, *p, stages);
+}
+
+extern "C" gm_status gm_hc_head_sm90(const gm_exec *exec, const Problem *p) {
+  const DeviceFacts facts = device_facts(exec);
+  const int64_t fitting = (facts.shared_bytes - static_cast<int64_t>(sizeof(Shared))) / batch_bytes(p);
+  const int stages = static_cast<int>(fitting < kMaxStages ? fitting : kMaxStages);
+  // Far ahead, more stages are taken by batches that wait for their sums.
+  return stages >= 4 ? run<2>(exec, p, facts.clusters_of_8, stages) : run<1>(exec, p, facts.clusters_of_8, stages);
 }

@@ -171,7 +171,8 @@ static bool aligned(const Problem *p) {
 
 #define GM_NAME(form) "mhc_post_collapse_rms_norm/cuda/" form
 
-template <int kStreams> static gm_status run_loop(const gm_exec *exec, const Problem *p) {
+template <int kStreams>
+static gm_status run_loop(const gm_exec *exec, const Problem *p) {
   const Grid grid = {.x = p->tokens, .threads = kLoopWarps * kWarp};
   return aligned(p) ? launch(exec, GM_NAME("sm80/loop"), post_loop<kStreams, true>, grid, *p)
                     : launch(exec, GM_NAME("sm80/scalar"), post_loop<kStreams, false>, grid, *p);

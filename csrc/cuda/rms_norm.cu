@@ -104,7 +104,8 @@ static gm_status run_registers(const gm_exec *exec, const Problem *p, const char
   return launch(exec, name, rms_norm_registers<E, kVectors, kCluster>, grid, *p);
 }
 
-template <typename E> static gm_status run_aligned(const gm_exec *exec, const Problem *p) {
+template <typename E>
+static gm_status run_aligned(const gm_exec *exec, const Problem *p) {
   const int64_t chunks = p->width / kChunk;
   if (p->width % kChunk == 0 && chunks <= kMaxChunks) {
     // Latency: a row is spread over as many multiprocessors as a portable cluster has.
@@ -135,7 +136,8 @@ template <typename E> static gm_status run_aligned(const gm_exec *exec, const Pr
   return launch(exec, GM_NAME("sm80/loop"), rms_norm_loop<E, true>, grid, *p);
 }
 
-template <typename E> static gm_status run(const gm_exec *exec, const Problem *p) {
+template <typename E>
+static gm_status run(const gm_exec *exec, const Problem *p) {
   constexpr int64_t kVector = 16 / sizeof(typename Octet<E>::Stored);
   if (p->width % kOctet == 0 && p->row_stride % kVector == 0 && aligned16(p->x) && aligned16(p->out) &&
       (p->weight == nullptr || aligned16(p->weight))) {

@@ -23,7 +23,8 @@ __device__ __forceinline__ uint32_t to_bf16_pair(float low, float high) {
   return *reinterpret_cast<const uint32_t *>(&pair);
 }
 
-template <typename E> struct Octet;
+template <typename E>
+struct Octet;
 
 struct Octet16 {
   using Stored = uint16_t;
@@ -59,7 +60,8 @@ struct Octet16 {
 };
 
 // bf16
-template <> struct Octet<bf16> : Octet16 {
+template <>
+struct Octet<bf16> : Octet16 {
   __device__ __forceinline__ float operator[](int i) const {
     return i % 2 == 0 ? bf16_low(pair[i / 2]) : bf16_high(pair[i / 2]);
   }
@@ -67,7 +69,8 @@ template <> struct Octet<bf16> : Octet16 {
   __device__ __forceinline__ void set_pair(int i, float low, float high) { pair[i] = to_bf16_pair(low, high); }
 };
 
-template <> struct Octet<__half> : Octet16 {
+template <>
+struct Octet<__half> : Octet16 {
   __device__ __forceinline__ float operator[](int i) const {
     const __half2 halves = *reinterpret_cast<const __half2 *>(&pair[i / 2]);
     return i % 2 == 0 ? __low2float(halves) : __high2float(halves);
@@ -79,7 +82,8 @@ template <> struct Octet<__half> : Octet16 {
   }
 };
 
-template <> struct Octet<float> {
+template <>
+struct Octet<float> {
   using Stored = float;
   float value[kOctet];
 

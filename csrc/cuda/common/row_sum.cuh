@@ -19,7 +19,8 @@ __device__ __forceinline__ float warp_sum(float v) {
   return v;
 }
 
-template <typename E> __device__ __forceinline__ float square_sum(const Octet<E> &x) {
+template <typename E>
+__device__ __forceinline__ float square_sum(const Octet<E> &x) {
   const auto pair = [&](int i) { return fmaf(x[i + 1], x[i + 1], __fmul_rn(x[i], x[i])); };
   return __fadd_rn(__fadd_rn(pair(0), pair(2)), __fadd_rn(pair(4), pair(6)));
 }
@@ -52,7 +53,8 @@ private:
 };
 
 // For a row that the warps of a team hold in registers: every CTA of the team gets the sum of every chunk.
-template <bool kCluster, int kMaxChunks> class ChunkSum {
+template <bool kCluster, int kMaxChunks>
+class ChunkSum {
 public:
   struct Shared {
     uint64_t barrier;

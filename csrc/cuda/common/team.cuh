@@ -6,7 +6,8 @@
 namespace gm {
 
 // The warps that share a row: those of a CTA, or of all CTAs of a cluster. Warp g of G takes the chunks g, g + G, ...
-template <bool kCluster> class Team {
+template <bool kCluster>
+class Team {
 public:
   __device__ __forceinline__ Team() {
     unsigned rank = 0, ctas = 1;
