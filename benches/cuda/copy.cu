@@ -16,7 +16,8 @@ __device__ uint4 mixed(uint4 a, uint4 b) { return {a.x ^ b.x, a.y ^ b.y, a.z ^ b
 
 // kRead and kWrite of 4 or 5 rows a token, or 1 written: a mixture of all, so that none is dropped.
 // kVectors columns a thread, all in flight at once. kStream: marked as not to be used again.
-template <int kRead, int kWrite, int kVectors, bool kStream> __global__ void copy_rows(Rows p) {
+template <int kRead, int kWrite, int kVectors, bool kStream>
+__global__ void copy_rows(Rows p) {
   const int64_t token = blockIdx.y, row = p.row;
   const int first = static_cast<int>(blockIdx.x * blockDim.x * kVectors + threadIdx.x);
   uint4 v[kVectors][kRead];
@@ -84,7 +85,8 @@ void launch_rows(const Rows &p, int tokens, int parts, cudaStream_t stream) {
   copy_rows<kRead, kWrite, kVectors, kStream><<<grid, static_cast<unsigned>(threads), 0, stream>>>(p);
 }
 
-template <int kRead, int kWrite> void launch_variant(const Rows &p, int tokens, int variant, cudaStream_t stream) {
+template <int kRead, int kWrite>
+void launch_variant(const Rows &p, int tokens, int variant, cudaStream_t stream) {
   const int parts = 1 << variant % 4;
   switch (variant / 4) {
   case 0: return launch_rows<kRead, kWrite, 1, false>(p, tokens, parts, stream);

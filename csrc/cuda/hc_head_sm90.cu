@@ -18,9 +18,9 @@ enum : int {
   kTokens = 8, // of a batch: the columns of an mma
   kGates = kTokens * kStreams,
   kBlock = 32,        // columns of the CTA's share of a token: an octet of each of the 4 lanes of a token, two mmas
-  kBlocksPerWarp = 8, // whose fn a warp holds
-  kMaxWarps = 14,     // compute warps; with the two others they may have 128 registers a thread
-  kMaxStages = 5,     // batches in shared memory; with more, squares_written would get ahead of fetch_others
+  kBlocksPerWarp = 4, // whose fn a warp holds
+  kMaxWarps = 28,     // compute warps
+  kMaxStages = 6,     // batches in shared memory
   kPad = 32,          // elements after a token, so that two tokens' octets are in different banks
   kHiddenUnit = kCtas * kBlock * kBlocksPerWarp / kStreams // hidden size a compute warp
 };
@@ -28,9 +28,9 @@ enum : int {
 // [2]: of even and of odd batches. No CTA and no warp gets so far that it needs a half which another still reads: what it
 // needs for that, an r or gates, comes after those reads.
 struct Shared {
-  uint64_t fetched[kMaxStages];
-  uint64_t squares_written[2], mix_written[2];   // by the compute warps
-  uint64_t squares_received[2], mix_received[2]; // from all CTAs
+  uint64_t fetched[kMaxStages], collapsed[kMaxStages]; // by stage
+  uint64_t squares_written[2], mix_written[2];         // by the compute warps
+  uint64_t squares_received[2], mix_received[2];       // from all CTAs
   uint64_t r_ready[2], pre_ready[2];
   alignas(16) float squares[2][kMaxWarps][kTokens];
   float mix[2][kMaxWarps][kGates]; // of this CTA, by warp
@@ -67,7 +67,7 @@ struct Frame {
   }
 };
 
-// Where a batch is, and the parity of its `fetched`: batches go around the stages.
+// Where a batch is, and the parity of its stage's barriers: batches go around the stages.
 struct Place {
   int stage = 0;
   unsigned parity = 0;
@@ -83,6 +83,7 @@ static __device__ __forceinline__ void init_barriers(const Frame &f) {
   Shared &s = f.shared;
   for (int i = 0; i < kMaxStages; ++i) {
     ptx::mbarrier_init(&s.fetched[i], 1);
+    ptx::mbarrier_init(&s.collapsed[i], static_cast<unsigned>(f.warps));
   }
   for (int i = 0; i < 2; ++i) {
     ptx::mbarrier_init(&s.squares_written[i], static_cast<unsigned>(f.warps));
@@ -121,18 +122,12 @@ static __device__ __forceinline__ void fetch_first(const Frame &f) {
   }
 }
 
-template <int kAhead>
 static __device__ __forceinline__ void fetch_others(const Frame &f) {
-  // A warp that has written these squares has collapsed the batch that was in the stage before. Waits for all squares in
-  // turn: a barrier can't tell a phase that is over from one that has not begun.
-  int stage = 0;
-  for (int written = 0; written + f.stages - 1 - kAhead < f.count; ++written) {
-    ptx::mbarrier_wait(&f.shared.squares_written[side(written)], parity(written));
-    const int batch = written + f.stages - 1 - kAhead;
-    if (batch >= f.stages) {
-      fetch(f, batch, stage);
-      stage = stage + 1 == f.stages ? 0 : stage + 1;
-    }
+  Place place; // of the batch that leaves
+  for (int batch = f.stages; batch < f.count; ++batch) {
+    ptx::mbarrier_wait(&f.shared.collapsed[place.stage], place.parity); // by all warps
+    fetch(f, batch, place.stage);
+    place.advance(f.stages);
   }
 }
 
@@ -142,16 +137,12 @@ static __device__ __forceinline__ void fetch_others(const Frame &f) {
 template <int kValues>
 static __device__ __forceinline__ float add_warps(const float (&parts)[kMaxWarps][kValues], int warps) {
   const int value = static_cast<int>(threadIdx.x) % kValues;
-  float part[kMaxWarps], sum = 0.0f;
+  float chains[4] = {};
 #pragma unroll
   for (int warp = 0; warp < kMaxWarps; ++warp) {
-    part[warp] = warp < warps ? parts[warp][value] : 0.0f;
+    chains[warp % 4] = __fadd_rn(chains[warp % 4], warp < warps ? parts[warp][value] : 0.0f);
   }
-#pragma unroll
-  for (int warp = 0; warp < kMaxWarps; ++warp) {
-    sum = __fadd_rn(sum, part[warp]);
-  }
-  return sum;
+  return __fadd_rn(__fadd_rn(chains[0], chains[1]), __fadd_rn(chains[2], chains[3]));
 }
 
 // The sum over the CTAs.
@@ -358,15 +349,21 @@ private:
     Shared &s = f_.shared;
     ptx::mbarrier_wait(&s.fetched[place.stage], place.parity);
     const bf16 *row = f_.row(place.stage, lane_ / 4);
-    float sum = 0.0f;
+    // The tokens times themselves, of which the diagonal counts: an octet is laid out alike on both sides.
+    float sums[2][4] = {};
 #pragma unroll
     for (int block = 0; block < kBlocksPerWarp; ++block) {
-      sum = __fadd_rn(sum, square_sum(octet(row + column(block))));
+      const Octet<bf16> x = octet(row + column(block));
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t a[4] = {x.pair[2 * i], 0, x.pair[2 * i + 1], 0};
+        ptx::mma_m16n8k16(sums[i], a, a[0], a[2]);
+      }
     }
-    sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
-    sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
-    if (lane_ % 4 == 0) {
-      s.squares[side(batch)][warp_][lane_ / 4] = sum;
+    const int token = lane_ / 4;
+    if (lane_ % 4 == token / 2) {
+      s.squares[side(batch)][warp_][token] =
+          token % 2 == 0 ? __fadd_rn(sums[0][0], sums[1][0]) : __fadd_rn(sums[0][1], sums[1][1]);
     }
     tell(&s.squares_written[side(batch)]);
   }
@@ -404,39 +401,37 @@ private:
     tell(&s.mix_written[side(batch)]);
   }
 
-  // A thread has the same octet of two tokens: 8 tokens of hidden / 64 octets, hidden / 16 threads.
+  // An octet a thread: 8 tokens of hidden / 64, hidden / 8 threads.
   __device__ __forceinline__ void collapse(int batch, int stage) {
     const unsigned b = side(batch);
-    const int octets = f_.share / kOctet, first = quotient(static_cast<int>(threadIdx.x), octets);
-    const int h = (static_cast<int>(threadIdx.x) - first * octets) * kOctet;
+    const int octets = f_.share / kOctet, at = static_cast<int>(threadIdx.x);
+    const int pair = quotient(at, 2 * octets), t = 2 * pair + (at - 2 * pair * octets >= octets);
+    const int h = (at - t * octets) * kOctet;
     ptx::mbarrier_wait(&f_.shared.pre_ready[b], parity(batch));
+    const bf16 *row = f_.row(stage, t) + h;
+    float sum[kOctet] = {};
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int t = first + i * kTokens / 2;
-      const bf16 *row = f_.row(stage, t) + h;
-      float sum[kOctet] = {};
+    for (int stream = 0; stream < kStreams; ++stream) {
+      const float pre = f_.shared.pre[b][t * kStreams + stream];
+      const Octet<bf16> x = octet(row + stream * f_.share);
 #pragma unroll
-      for (int stream = 0; stream < kStreams; ++stream) {
-        const float pre = f_.shared.pre[b][t * kStreams + stream];
-        const Octet<bf16> x = octet(row + stream * f_.share);
-#pragma unroll
-        for (int k = 0; k < kOctet; ++k) {
-          sum[k] = fmaf(pre, x[k], sum[k]);
-        }
+      for (int k = 0; k < kOctet; ++k) {
+        sum[k] = fmaf(pre, x[k], sum[k]);
       }
-      Octet<bf16> out;
+    }
+    tell(&f_.shared.collapsed[stage]);
+    Octet<bf16> out;
 #pragma unroll
-      for (int k = 0; k < kOctet; k += 2) {
-        out.set_pair(k / 2, sum[k], sum[k + 1]);
-      }
-      const int64_t token = f_.token(batch) + t;
-      if (token < f_.p.tokens) {
-        out.store(f_.p.out + token * f_.p.hidden + static_cast<int64_t>(f_.rank) * f_.share + h);
-      }
+    for (int k = 0; k < kOctet; k += 2) {
+      out.set_pair(k / 2, sum[k], sum[k + 1]);
+    }
+    const int64_t token = f_.token(batch) + t;
+    if (token < f_.p.tokens) {
+      out.store(f_.p.out + token * f_.p.hidden + static_cast<int64_t>(f_.rank) * f_.share + h);
     }
   }
 
-  // The summing warp may read what this one has written.
+  // This warp has written, or read, what it had to.
   __device__ __forceinline__ void tell(uint64_t *barrier) {
     __syncwarp();
     if (lane_ == 0) {
@@ -468,7 +463,7 @@ static __global__ void __launch_bounds__((kMaxWarps + 2) * kWarp, 1)
     wait_for_inputs();
     fetch_first(frame);
     ptx::barrier_cluster_wait();
-    fetch_others<kAhead>(frame);
+    fetch_others(frame);
   } else if (role == 1) {
     SumWarp sums(frame);
     ptx::barrier_cluster_wait();
