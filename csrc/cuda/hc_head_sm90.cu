@@ -9,8 +9,8 @@ using Problem = gm_hc_head_problem;
 // A cluster of 8 CTAs holds fn in registers, an eighth of the hidden dimension each, split into three bf16 terms, which
 // are exact: so the projection runs on tensor cores with the precision of fp32. Batches of 8 tokens pass through
 //   squares -> r = rsqrt(mean) -> mix = projection -> gates -> collapse
-// in compute warps. One more warp fetches the batches; another adds up what the warps and the CTAs have of each sum, and
-// makes r and the gates of them. While a sum is on its way, other batches are computed:
+// in compute warps. Others fetch the batches; and one adds up what the warps and the CTAs have of each sum, and makes r and
+// the gates of them. While a sum is on its way, other batches are computed:
 //   iteration i: mix of batch i, collapse of i - 1, squares of i + kAhead
 enum : int {
   kStreams = 4,
@@ -19,6 +19,7 @@ enum : int {
   kGates = kTokens * kStreams,
   kBlock = 32,        // columns of the CTA's share of a token: an octet of each of the 4 lanes of a token, two mmas
   kBlocksPerWarp = 4, // whose fn a warp holds
+  kFetchWarps = 3,    // a copy a lane, one after the other, takes a warp longer than a batch takes the others
   kMaxWarps = 28,     // compute warps
   kMaxStages = 6,     // batches in shared memory
   kPad = 32,          // elements after a token, so that two tokens' octets are in different banks
@@ -50,18 +51,20 @@ struct Frame {
   Shared &shared;
   bf16 *batches; // [stages][kTokens][4 streams of share, kPad]
   int stages, share, warps, count;
-  unsigned rank;
-  int64_t first, stride;
+  unsigned rank, first, stride;
 
-  __device__ __forceinline__ Frame(const Problem &problem, unsigned char *shared_bytes, int stage_count)
+  __device__ __forceinline__ Frame(const Problem &problem, unsigned char *shared_bytes, int stage_count,
+                                   unsigned batch_count)
       : p(problem), shared(*reinterpret_cast<Shared *>(shared_bytes)),
         batches(reinterpret_cast<bf16 *>(shared_bytes + sizeof(Shared))), stages(stage_count),
-        share(static_cast<int>(problem.hidden) / kCtas), warps(static_cast<int>(blockDim.x) / kWarp - 2),
+        share(static_cast<int>(problem.hidden) / kCtas), warps(static_cast<int>(blockDim.x) / kWarp - 1 - kFetchWarps),
         rank(ptx::cluster_ctarank()), first(ptx::clusterid_x()), stride(gridDim.x / kCtas) {
-    count = static_cast<int>(((p.tokens + kTokens - 1) / kTokens - first + stride - 1) / stride);
+    count = static_cast<int>((batch_count - first + stride - 1) / stride);
   }
 
-  __device__ __forceinline__ int64_t token(int batch) const { return (first + batch * stride) * kTokens; }
+  __device__ __forceinline__ int64_t token(int batch) const {
+    return (first + static_cast<int64_t>(batch) * stride) * kTokens;
+  }
   __device__ __forceinline__ bf16 *row(int stage, int token) const {
     return batches + (stage * kTokens + token) * (kStreams * share + kPad);
   }
@@ -79,15 +82,19 @@ struct Place {
   }
 };
 
+// By one thread: the hardware takes barriers one after the other anyway.
 static __device__ __forceinline__ void init_barriers(const Frame &f) {
   Shared &s = f.shared;
+  const unsigned warps = static_cast<unsigned>(f.warps);
+#pragma unroll
   for (int i = 0; i < kMaxStages; ++i) {
-    ptx::mbarrier_init(&s.fetched[i], 1);
-    ptx::mbarrier_init(&s.collapsed[i], static_cast<unsigned>(f.warps));
+    ptx::mbarrier_init(&s.fetched[i], kFetchWarps);
+    ptx::mbarrier_init(&s.collapsed[i], warps);
   }
+#pragma unroll
   for (int i = 0; i < 2; ++i) {
-    ptx::mbarrier_init(&s.squares_written[i], static_cast<unsigned>(f.warps));
-    ptx::mbarrier_init(&s.mix_written[i], static_cast<unsigned>(f.warps));
+    ptx::mbarrier_init(&s.squares_written[i], warps);
+    ptx::mbarrier_init(&s.mix_written[i], warps);
     ptx::mbarrier_init(&s.squares_received[i], 1);
     ptx::mbarrier_init(&s.mix_received[i], 1);
     ptx::mbarrier_init(&s.r_ready[i], 1);
@@ -97,36 +104,36 @@ static __device__ __forceinline__ void init_barriers(const Frame &f) {
   ptx::fence_proxy_async();
 }
 
-// ---- The fetching warp ----
+// ---- The fetching warps ----
 
-// A lane fetches one stream of one token. Beyond the last token nothing is fetched, and what is there computed and thrown
-// away: no token looks at another.
-static __device__ __forceinline__ void fetch(const Frame &f, int batch, int stage) {
-  const int lane = static_cast<int>(threadIdx.x % kWarp), token = lane / kStreams, stream = lane % kStreams;
+// Each has every third token, a lane one stream of one. Beyond the last token nothing is fetched, and what is there
+// computed and thrown away: no token looks at another.
+static __device__ __forceinline__ void fetch(const Frame &f, int fetcher, int batch, int stage) {
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  const int token = lane / kStreams * kFetchWarps + fetcher, stream = lane % kStreams;
   const int64_t left = f.p.tokens - f.token(batch);
+  const int tokens = left < kTokens ? static_cast<int>(left) : kTokens;
   const unsigned bytes = static_cast<unsigned>(f.share * sizeof(bf16));
   uint64_t *barrier = &f.shared.fetched[stage];
   if (lane == 0) {
-    ptx::mbarrier_arrive_expect_tx(barrier, bytes * kStreams * static_cast<unsigned>(left < kTokens ? left : kTokens));
+    const int own = (tokens - fetcher + kFetchWarps - 1) / kFetchWarps;
+    ptx::mbarrier_arrive_expect_tx(barrier, static_cast<unsigned>(own) * kStreams * bytes);
   }
   __syncwarp();
-  if (token < left) {
+  if (token < tokens) {
     const bf16 *from = f.p.residual + ((f.token(batch) + token) * kStreams + stream) * f.p.hidden;
     ptx::cp_async_bulk(f.row(stage, token) + stream * f.share, from + f.rank * f.share, bytes, barrier);
   }
 }
 
-static __device__ __forceinline__ void fetch_first(const Frame &f) {
-  for (int batch = 0; batch < f.stages && batch < f.count; ++batch) {
-    fetch(f, batch, batch);
-  }
-}
-
-static __device__ __forceinline__ void fetch_others(const Frame &f) {
-  Place place; // of the batch that leaves
-  for (int batch = f.stages; batch < f.count; ++batch) {
-    ptx::mbarrier_wait(&f.shared.collapsed[place.stage], place.parity); // by all warps
-    fetch(f, batch, place.stage);
+static __device__ __forceinline__ void run_fetching(const Frame &f, int fetcher) {
+  Place place;
+  for (int batch = 0; batch < f.count; ++batch) {
+    if (batch >= f.stages) {
+      // The batch that was in the stage before: its parity is the other one.
+      ptx::mbarrier_wait(&f.shared.collapsed[place.stage], place.parity ^ 1);
+    }
+    fetch(f, fetcher, batch, place.stage);
     place.advance(f.stages);
   }
 }
@@ -161,7 +168,8 @@ class SumWarp {
 public:
   __device__ __forceinline__ explicit SumWarp(const Frame &frame)
       : f_(frame), lane_(static_cast<int>(threadIdx.x % kWarp)), scale_(frame.p.scale[0]),
-        base_(frame.p.base[lane_ % kStreams]) {}
+        base_(frame.p.base[lane_ % kStreams]),
+        inverse_width_(1.0f / static_cast<float>(kStreams * static_cast<int>(frame.p.hidden))) {}
 
   template <bool kRounded, int kAhead>
   __device__ __forceinline__ void run() {
@@ -210,7 +218,8 @@ private:
     const unsigned b = side(batch);
     ptx::mbarrier_wait(&s.squares_received[b], parity(batch)); // all CTAs have sent theirs
     const int token = lane_ / kStreams;
-    const float r = inverse_rms(add_ctas(s.all_squares[b], token), kStreams * f_.p.hidden, f_.p.rms_eps);
+    const float mean = __fmul_rn(add_ctas(s.all_squares[b], token), inverse_width_);
+    const float r = __frsqrt_rn(__fadd_rn(mean, f_.p.rms_eps));
     if (lane_ % kStreams == 0) {
       s.r[b][token] = r;
     }
@@ -254,7 +263,7 @@ private:
 
   const Frame &f_;
   const int lane_;
-  const float scale_, base_;
+  const float scale_, base_, inverse_width_;
 };
 
 // ---- The compute warps ----
@@ -315,30 +324,35 @@ private:
     return (warp_ * kBlocksPerWarp + block) * kBlock + lane_ % 4 * kOctet;
   }
 
-  static __device__ __forceinline__ float cut(float v) { return __uint_as_float(__float_as_uint(v) & 0xffff0000u); }
-
-  // Rows 0-3 of the left factor are the first terms of fn, 4-7 the second, 8-11 the third, of gates 0-3. A term is cut off
-  // rather than rounded, so that none overflows; an infinity or NaN is the first alone. Columns may come in any order, as
-  // long as it is the same on both sides: a lane's octet is its columns of two mmas.
+  // Rows 0-3 of the left factor are the first terms of fn, 8-11 the second, 4-7 the third, of gates 0-3; rows 12-15 are
+  // zero. A term is cut off rather than rounded, so that none overflows; an infinite weight has a NaN among its terms.
+  // Columns may come in any order, as long as it is the same on both sides: a lane's octet is its columns of two mmas.
   __device__ __forceinline__ void split(const Weights &raw) {
-    const bool second = lane_ >= kWarp / 2;
+    const float third = lane_ < kWarp / 2 ? 0.0f : 1.0f; // whether this lane has rows 4-7, or 0-3
 #pragma unroll
     for (int block = 0; block < kBlocksPerWarp; ++block) {
 #pragma unroll
-      for (int pair = 0; pair < 4; ++pair) {
-        uint32_t upper[2], lower[2]; // of rows 0-7 and 8-15
+      for (int k = 0; k < kOctet; k += 2) {
+        float upper[2], lower[2]; // of rows 0-7 and 8-15
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const float v = raw[block][2 * pair + e], rest = fabsf(v) < INFINITY ? v - cut(v) : 0.0f;
-          upper[e] = __float_as_uint(second ? rest : v);
-          lower[e] = __float_as_uint(second ? 0.0f : rest - cut(rest));
+          const float v = raw[block][k + e], rest = fmaf(-third, cut(v), v);
+          upper[e] = fmaf(-third, cut(rest), rest);
+          lower[e] = upper[e] - cut(upper[e]); // of the third term nothing is left
         }
-        uint32_t(&a)[4] = fn_[block][pair / 2];
-        a[pair % 2 * 2] = __byte_perm(upper[0], upper[1], 0x7632);
-        a[pair % 2 * 2 + 1] = __byte_perm(lower[0], lower[1], 0x7632);
+        set_pair(block, k / 2, upper, lower);
       }
     }
   }
+
+  // The upper halves of these bits are the bf16 numbers.
+  __device__ __forceinline__ void set_pair(int block, int pair, const float (&upper)[2], const float (&lower)[2]) {
+    uint32_t(&a)[4] = fn_[block][pair / 2];
+    a[pair % 2 * 2] = __byte_perm(__float_as_uint(upper[0]), __float_as_uint(upper[1]), 0x7632);
+    a[pair % 2 * 2 + 1] = __byte_perm(__float_as_uint(lower[0]), __float_as_uint(lower[1]), 0x7632);
+  }
+
+  static __device__ __forceinline__ float cut(float v) { return __uint_as_float(__float_as_uint(v) & 0xffff0000u); }
 
   static __device__ __forceinline__ Octet<bf16> octet(const bf16 *shared) {
     const uint4 v = *reinterpret_cast<const uint4 *>(shared);
@@ -372,7 +386,7 @@ private:
   __device__ __forceinline__ void mix(int batch, int stage) {
     Shared &s = f_.shared;
     ptx::mbarrier_wait(&s.r_ready[side(batch)], parity(batch)); // also if not needed: it keeps the warps together
-    const float r = s.r[side(batch)][lane_ / 4];
+    const float r = kRounded ? s.r[side(batch)][lane_ / 4] : 1.0f;
     const bf16 *row = f_.row(stage, lane_ / 4);
     float sums[2][4] = {};
 #pragma unroll
@@ -410,7 +424,7 @@ private:
     ptx::mbarrier_wait(&f_.shared.pre_ready[b], parity(batch));
     const bf16 *row = f_.row(stage, t) + h;
     float sum[kOctet] = {};
-#pragma unroll
+#pragma unroll 2
     for (int stream = 0; stream < kStreams; ++stream) {
       const float pre = f_.shared.pre[b][t * kStreams + stream];
       const Octet<bf16> x = octet(row + stream * f_.share);
@@ -447,34 +461,35 @@ private:
 #endif
 
 template <bool kRounded, int kAhead>
-static __global__ void __launch_bounds__((kMaxWarps + 2) * kWarp, 1)
-    hc_head_cluster(const __grid_constant__ Problem p, const __grid_constant__ int stages) {
+static __global__ void __launch_bounds__((kMaxWarps + 1 + kFetchWarps) * kWarp, 1)
+    hc_head_cluster(const __grid_constant__ Problem p, const __grid_constant__ int stages,
+                    const __grid_constant__ unsigned batches) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(16) unsigned char shared_bytes[];
-  const Frame frame(p, shared_bytes, stages);
-  const int role = static_cast<int>(threadIdx.x) / kWarp - frame.warps;
-  if (role == 0 && threadIdx.x % kWarp == 0) {
-    init_barriers(frame);
-  }
-  __syncwarp();
-  ptx::barrier_cluster_arrive_relaxed();
-  // The wait: all CTAs have started, with their barriers.
-  if (role == 0) {
-    wait_for_inputs();
-    fetch_first(frame);
-    ptx::barrier_cluster_wait();
-    fetch_others(frame);
-  } else if (role == 1) {
-    SumWarp sums(frame);
-    ptx::barrier_cluster_wait();
-    sums.run<kRounded, kAhead>();
-  } else {
+  const Frame frame(p, shared_bytes, stages, batches);
+  const int other = static_cast<int>(threadIdx.x) / kWarp - frame.warps; // warp behind the compute warps
+  if (other < 0) {
+    ptx::barrier_cluster_arrive_relaxed();
     ComputeWarp compute(frame);
     ComputeWarp::Weights raw;
     compute.load(raw);
     wait_for_inputs(); // the preceding kernel may still read what this one writes
     ptx::barrier_cluster_wait();
     compute.run<kRounded, kAhead>(raw);
+  } else if (other == 0) {
+    if (threadIdx.x % kWarp == 0) {
+      init_barriers(frame);
+    }
+    __syncwarp();
+    ptx::barrier_cluster_arrive_relaxed();
+    SumWarp sums(frame);
+    ptx::barrier_cluster_wait(); // all CTAs have started, with their barriers
+    sums.run<kRounded, kAhead>();
+  } else {
+    ptx::barrier_cluster_arrive_relaxed();
+    wait_for_inputs();
+    ptx::barrier_cluster_wait();
+    run_fetching(frame, other - 1);
   }
 #endif
 }
@@ -492,11 +507,11 @@ template <int kAhead>
 static gm_status run(const gm_exec *exec, const Problem *p, int64_t clusters, int stages) {
   const int64_t batches = divide_up(p->tokens, kTokens);
   const Grid grid = {.x = kCtas * (batches < clusters ? batches : clusters),
-                     .threads = (p->hidden / kHiddenUnit + 2) * kWarp,
+                     .threads = (p->hidden / kHiddenUnit + 1 + kFetchWarps) * kWarp,
                      .cluster = kCtas,
                      .shared_bytes = sizeof(Shared) + static_cast<size_t>(stages * batch_bytes(p))};
   const auto kernel = p->mode == GM_HEAD_ROUNDED ? hc_head_cluster<true, kAhead> : hc_head_cluster<false, kAhead>;
-  return launch(exec, "hc_head/cuda/sm90/cluster", kernel, grid, *p, stages);
+  return launch(exec, "hc_head/cuda/sm90/cluster", kernel, grid, *p, stages, static_cast<unsigned>(batches));
 }
 
 extern "C" gm_status gm_hc_head_sm90(const gm_exec *exec, const Problem *p) {

@@ -95,6 +95,7 @@ static __global__ void __launch_bounds__(kMaxThreads, kMinCtas) post_registers(c
     }
   }
   Sum sum(&shared, kVectors * team.warps());
+  float squares[kVectors];
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     v[i] = post_collapse<kStreams>(r[i], x[i], c);
@@ -102,11 +103,13 @@ static __global__ void __launch_bounds__(kMaxThreads, kMinCtas) post_registers(c
     for (int j = 0; j < kStreams; ++j) {
       r[i][j].store(p.residual_out + (token * kStreams + j) * hidden + team.octet(i));
     }
-    const float square = warp_sum(square_sum(v[i]));
-    if (i == 0) {
-      sum.begin();
-    }
-    sum.add(team.chunk(i), square);
+    squares[i] = square_sum(v[i]);
+  }
+  warp_sums(squares);
+  sum.begin();
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    sum.add(team.chunk(i), squares[i]);
   }
   const float rms = inverse_rms(p, sum.total());
 #pragma unroll

@@ -46,13 +46,16 @@ static __global__ void __launch_bounds__(max_threads(kVectors), sizeof(E) == 2 &
     values[i].load(x + team.octet(i));
   }
   Sum sum(&shared, kVectors * team.warps());
+  float squares[kVectors];
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
-    const float square = warp_sum(square_sum(values[i]));
-    if (i == 0) {
-      sum.begin();
-    }
-    sum.add(team.chunk(i), square);
+    squares[i] = square_sum(values[i]);
+  }
+  warp_sums(squares);
+  sum.begin();
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    sum.add(team.chunk(i), squares[i]);
   }
   const float r = inverse_rms(p, sum.total());
   Stored *out = static_cast<Stored *>(p.out) + team.item() * p.width;

@@ -10,13 +10,23 @@ namespace gm {
 
 enum : int { kWarp = 32, kChunk = kWarp * kOctet };
 
-// The same bits in every lane: each step adds the same two numbers.
-__device__ __forceinline__ float warp_sum(float v) {
+// Several sums at a time: a shuffle takes long, but many are in flight. The same bits in every lane: each step adds the
+// same two numbers.
+template <int kCount>
+__device__ __forceinline__ void warp_sums(float (&v)[kCount]) {
 #pragma unroll
   for (int distance = 1; distance < kWarp; distance *= 2) {
-    v = __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, distance));
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      v[i] = __fadd_rn(v[i], __shfl_xor_sync(0xffffffffu, v[i], distance));
+    }
   }
-  return v;
+}
+
+__device__ __forceinline__ float warp_sum(float v) {
+  float sums[1] = {v};
+  warp_sums(sums);
+  return sums[0];
 }
 
 template <typename E>
