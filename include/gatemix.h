@@ -105,7 +105,7 @@ typedef struct gm_parallel {
  * GM_PDL lets the kernel start before the preceding kernel of the stream is complete (programmatic dependent launch).
  * Until that is complete it reads parameters only: the weights of any operator, and the residual and coefficients of
  * gm_mhc_post_collapse_rms_norm. So with GM_PDL these must not be written by the preceding kernel, nor by an earlier one
- * that may still run beside it. Likewise a following kernel with this attribute may start early.
+ * that may still run beside it.
  *
  * A later version may append fields, after the padding at the end: a struct_size beyond what this version knows is
  * accepted, up to 1024, if the unknown tail is zero. */

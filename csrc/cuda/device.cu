@@ -146,6 +146,10 @@ extern "C" void gm_cuda_device_facts(int32_t device, gm::DeviceFacts *facts) {
   facts->shared_bytes = static_cast<int>(cached >> 36);
 }
 
+extern "C" bool gm_cuda_pdl(const gm_exec *exec) {
+  return (exec->flags & GM_PDL) != 0 && gm::device_facts(exec).arch >= 90;
+}
+
 static cudaError_t launch_on(const gm_exec *exec, const void *kernel, const gm::Grid &grid, const void **arguments) {
   enum { kDefaultSharedBytes = 48 * 1024 };
   if (grid.shared_bytes > kDefaultSharedBytes) {
@@ -169,7 +173,7 @@ static cudaError_t launch_on(const gm_exec *exec, const void *kernel, const gm::
     attribute->val.clusterDim.y = 1;
     attribute->val.clusterDim.z = 1;
   }
-  if ((exec->flags & GM_PDL) != 0 && gm::device_facts(exec).arch >= 90) {
+  if (gm_cuda_pdl(exec)) {
     cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
     attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute->val.programmaticStreamSerializationAllowed = 1;

@@ -13,9 +13,10 @@ static __device__ __forceinline__ float add_stream(float sum, float pre, float r
 
 // An octet a thread: token blockIdx.x, 16-byte vectors.
 template <int kStreams>
-static __global__ void __launch_bounds__(kThreads) hc_collapse_vector(const __grid_constant__ Problem p) {
+static __global__ void __launch_bounds__(kThreads)
+    hc_collapse_vector(const __grid_constant__ bool pdl, const __grid_constant__ Problem p) {
   const int64_t token = blockIdx.x, h = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kOctet;
-  wait_for_inputs();
+  wait_for_inputs(pdl);
   Octet<bf16> r[kStreams], out;
   float pre[kStreams], sum[kOctet] = {};
 #pragma unroll
@@ -38,9 +39,10 @@ static __global__ void __launch_bounds__(kThreads) hc_collapse_vector(const __gr
 }
 
 // An element a thread, any strides.
-static __global__ void __launch_bounds__(kThreads) hc_collapse_scalar(const __grid_constant__ Problem p) {
+static __global__ void __launch_bounds__(kThreads)
+    hc_collapse_scalar(const __grid_constant__ bool pdl, const __grid_constant__ Problem p) {
   const int64_t token = blockIdx.x, h = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
-  wait_for_inputs();
+  wait_for_inputs(pdl);
   if (h >= p.hidden) {
     return;
   }

@@ -10,7 +10,8 @@ enum : int { kWarps = 8, kManyTokens = 4 };
 
 // kTokens tokens a CTA, which share the reads of fn. Reads the streams three times, the later ones from a cache.
 template <int kStreams, int kTokens, bool kAligned>
-static __global__ void __launch_bounds__(kWarps *kWarp) hc_head_loop(const __grid_constant__ Problem p) {
+static __global__ void __launch_bounds__(kWarps *kWarp)
+    hc_head_loop(const __grid_constant__ bool pdl, const __grid_constant__ Problem p) {
   __shared__ float slots[kTokens][kWarp], mix_parts[kTokens][kStreams][kWarps];
   const int lane = static_cast<int>(threadIdx.x % kWarp), warp = static_cast<int>(threadIdx.x / kWarp);
   const int64_t width = kStreams * p.hidden, chunks = (width + kChunk - 1) / kChunk;
@@ -18,7 +19,7 @@ static __global__ void __launch_bounds__(kWarps *kWarp) hc_head_loop(const __gri
   const bf16 *residual = p.residual + first * width;
   // Tokens beyond the last count as zeros.
   const auto left = [&](int t, int64_t count) { return first + t < p.tokens ? count : 0; };
-  wait_for_inputs();
+  wait_for_inputs(pdl);
 
   float r[kTokens];
 #pragma unroll

@@ -61,7 +61,8 @@ static __device__ __forceinline__ Octet<bf16> normalise(const Octet<bf16> &v, fl
 // A token a team, in registers: 4 streams, hidden = kVectors * warps * 256, everything 16-byte aligned. All streams are
 // in flight at once. kLateWeight: reads the weight when it is needed, so that more CTAs fit; else with the streams.
 template <int kVectors, bool kCluster, bool kLateWeight, int kMaxThreads, int kMinCtas>
-static __global__ void __launch_bounds__(kMaxThreads, kMinCtas) post_registers(const __grid_constant__ Problem p) {
+static __global__ void __launch_bounds__(kMaxThreads, kMinCtas)
+    post_registers(const __grid_constant__ bool pdl, const __grid_constant__ Problem p) {
   enum : int { kStreams = 4 };
   using Sum = ChunkSum<kCluster, kMaxChunks>;
   __shared__ typename Sum::Shared shared;
@@ -86,7 +87,7 @@ static __global__ void __launch_bounds__(kMaxThreads, kMinCtas) post_registers(c
     const float4 four = ptx::ld_global_f32x4(from);
     c[4 * i] = four.x, c[4 * i + 1] = four.y, c[4 * i + 2] = four.z, c[4 * i + 3] = four.w;
   }
-  wait_for_inputs();
+  wait_for_inputs(pdl);
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     x[i].load(p.sublayer_out + token * hidden + team.octet(i));
@@ -123,12 +124,13 @@ static __global__ void __launch_bounds__(kMaxThreads, kMinCtas) post_registers(c
 
 // A token a CTA, any hidden size. v waits in layer_input, where the thread that wrote it finds it again.
 template <int kStreams, bool kAligned>
-static __global__ void __launch_bounds__(kLoopWarps *kWarp) post_loop(const __grid_constant__ Problem p) {
+static __global__ void __launch_bounds__(kLoopWarps *kWarp)
+    post_loop(const __grid_constant__ bool pdl, const __grid_constant__ Problem p) {
   enum : int { kComb = kStreams * kStreams };
   __shared__ float coefficients[kComb + 2 * kStreams], slots[kWarp];
   const int64_t token = blockIdx.x, hidden = p.hidden;
   const int i = static_cast<int>(threadIdx.x);
-  wait_for_inputs();
+  wait_for_inputs(pdl);
   if (i < kComb) {
     coefficients[i] = p.comb_mix[token * kComb + i];
   }
@@ -196,7 +198,7 @@ static gm_status run_4_streams(const gm_exec *exec, const Problem *p) {
     return run_loop<4>(exec, p);
   }
   // Latency: a token is spread over as many multiprocessors as a portable cluster has.
-  if (has_sm90(exec) && 2 * p->tokens <= sm_count) {
+  if (has_sm90(exec) && 3 * p->tokens <= 2 * sm_count) {
     for (int64_t ctas = 8; ctas > 1; --ctas) {
       if (chunks % ctas == 0) {
         return run_registers<1, true, false, 256, 1>(exec, p, GM_NAME("sm90/cluster"), ctas);

@@ -8,14 +8,15 @@ enum : int { kThreads = 128, kSlicesAtOnce = 8 };
 
 // A gate a thread. The sums over the slices are chains, whose loads are not: kSlicesAtOnce of them are in flight.
 template <int kStreams>
-static __global__ void __launch_bounds__(kThreads) mhc_pre_mix(const __grid_constant__ Problem p) {
+static __global__ void __launch_bounds__(kThreads)
+    mhc_pre_mix(const __grid_constant__ bool pdl, const __grid_constant__ Problem p) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t token = i / kStreams, j = i % kStreams;
   if (token >= p.tokens) {
     return;
   }
   const float scale = p.scale[0], base = p.base[j];
-  wait_for_inputs();
+  wait_for_inputs(pdl);
   const float *gemm_out = p.gemm_out + token * p.gemm_out_stride[1] + j * p.gemm_out_stride[2];
   const float *sqrsum = p.sqrsum + token * p.sqrsum_stride[1];
   float mix = 0.0f, squares = 0.0f;

@@ -32,7 +32,7 @@ static __device__ __forceinline__ Octet<E> normalise(const Octet<E> &x, float r,
 // A row a team, in registers: width = kVectors * warps * 256, everything 16-byte aligned.
 template <typename E, int kVectors, bool kCluster>
 static __global__ void __launch_bounds__(max_threads(kVectors), sizeof(E) == 2 && !kCluster ? 2 : 1)
-    rms_norm_registers(const __grid_constant__ Problem p) {
+    rms_norm_registers(const __grid_constant__ bool pdl, const __grid_constant__ Problem p) {
   using Stored = typename Octet<E>::Stored;
   using Sum = ChunkSum<kCluster, kMaxChunks>;
   __shared__ typename Sum::Shared shared;
@@ -40,7 +40,7 @@ static __global__ void __launch_bounds__(max_threads(kVectors), sizeof(E) == 2 &
   const Stored *x = static_cast<const Stored *>(p.x) + team.item() * p.row_stride;
   const Stored *weight = static_cast<const Stored *>(p.weight);
   Octet<E> values[kVectors];
-  wait_for_inputs();
+  wait_for_inputs(pdl);
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     values[i].load(x + team.octet(i));
@@ -71,7 +71,8 @@ static __global__ void __launch_bounds__(max_threads(kVectors), sizeof(E) == 2 &
 
 // A row a CTA, any width: reads it twice.
 template <typename E, bool kAligned>
-static __global__ void __launch_bounds__(kLoopWarps *kWarp) rms_norm_loop(const __grid_constant__ Problem p) {
+static __global__ void __launch_bounds__(kLoopWarps *kWarp)
+    rms_norm_loop(const __grid_constant__ bool pdl, const __grid_constant__ Problem p) {
   using Stored = typename Octet<E>::Stored;
   __shared__ float slots[kWarp];
   SlotSum sum(slots);
@@ -81,7 +82,7 @@ static __global__ void __launch_bounds__(kLoopWarps *kWarp) rms_norm_loop(const 
   Stored *out = static_cast<Stored *>(p.out) + row * p.width;
   const int64_t chunks = (p.width + kChunk - 1) / kChunk;
   const int lane = static_cast<int>(threadIdx.x % kWarp), warp = static_cast<int>(threadIdx.x / kWarp);
-  wait_for_inputs();
+  wait_for_inputs(pdl);
   for (int64_t chunk = warp; chunk < chunks; chunk += kLoopWarps) {
     const int64_t at = chunk * kChunk + lane * kOctet;
     Octet<E> values;

@@ -26,6 +26,9 @@ struct Grid {
 // Of a device that has passed gm_cuda_status. Cached, no CUDA call.
 extern "C" void gm_cuda_device_facts(int32_t device, gm::DeviceFacts *facts);
 
+// Was the launch asked to be a programmatic dependent one, and can it be?
+extern "C" bool gm_cuda_pdl(const gm_exec *exec);
+
 // Queues kernel(*arguments[0], *arguments[1], ...) and reports `name` as gm_last_kernel().
 extern "C" gm_status gm_cuda_launch(const gm_exec *exec, const char *name, const void *kernel, const gm::Grid *grid,
                                     const void **arguments);
@@ -41,10 +44,12 @@ inline DeviceFacts device_facts(const gm_exec *exec) {
 // May kernels for compute capability 9.0 run?
 inline bool has_sm90(const gm_exec *exec) { return (exec->flags & GM_PORTABLE) == 0 && device_facts(exec).arch >= 90; }
 
+// Every kernel's first argument is `pdl`, for wait_for_inputs.
 template <typename... Arguments>
-inline gm_status launch(const gm_exec *exec, const char *name, void (*kernel)(Arguments...), const Grid &grid,
+inline gm_status launch(const gm_exec *exec, const char *name, void (*kernel)(bool, Arguments...), const Grid &grid,
                         const Arguments &...arguments) {
-  const void *addresses[] = {&arguments...};
+  const bool pdl = gm_cuda_pdl(exec);
+  const void *addresses[] = {&pdl, &arguments...};
   return gm_cuda_launch(exec, name, reinterpret_cast<const void *>(kernel), &grid, addresses);
 }
 
@@ -52,10 +57,13 @@ inline int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 inline bool aligned16(const void *p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-// In kernels: what may be read before, and written after, the preceding kernels of the stream are complete.
-__device__ __forceinline__ void wait_for_inputs() {
+// In kernels: only parameters are read before, and nothing is written. Not a wait that does nothing without the attribute:
+// it costs up to 7 % (docs/tuning.md).
+__device__ __forceinline__ void wait_for_inputs([[maybe_unused]] bool pdl) {
 #if __CUDA_ARCH__ >= 900
-  ptx::griddepcontrol_wait();
+  if (pdl) {
+    ptx::griddepcontrol_wait();
+  }
 #endif
 }
 

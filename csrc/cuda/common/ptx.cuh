@@ -40,14 +40,8 @@ __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[
 
 #if __CUDA_ARCH__ >= 900
 
-// Programmatic dependent launch: waits until the preceding kernels of the stream are complete and visible. Nothing
-// happens in a kernel that was launched without the attribute.
+// Programmatic dependent launch: waits until the preceding kernels of the stream are complete and visible.
 __device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
-// The next kernel of the stream, if it has the attribute, may start once all CTAs have come here or ended.
-__device__ __forceinline__ void griddepcontrol_launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
 
 __device__ __forceinline__ unsigned cluster_ctarank() {
   unsigned rank;
