@@ -5,7 +5,7 @@ set -euo pipefail
 
 [ $# -eq 1 ] || { echo "usage: $0 LIBRARY" >&2; exit 2; }
 cuobjdump -arch sm_90a --dump-sass "$1" | awk '
-  / Function : / { kernel = $3; kernels++ }
+  /Function : / { kernel = $3; kernels++ }
   / (LDL|STL)[. ]/ { local[kernel]++ }
   / STG\.E/ { if (/ STG\.E\.128 /) wide[kernel]++; else narrow[kernel]++ }
   / HMMA\./ { mma[kernel]++ }
