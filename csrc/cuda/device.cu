@@ -13,7 +13,7 @@ static uint64_t cached_facts[kCachedDevices];
 
 namespace {
 
-// Our own failed calls leave no error behind; someone else's stays.
+// Our own failed calls leave no error behind. Someone else's stays, if none of ours has taken its place.
 class ErrorGuard {
 public:
   ErrorGuard() : foreign_(cudaPeekAtLastError() != cudaSuccess) {}
@@ -77,8 +77,8 @@ static cudaError_t ask_current(int device, uint64_t *facts) {
   if (error == cudaSuccess) {
     error = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   }
-  if (error == cudaSuccess && attributes.ptxVersion >= 90) {
-    error = count_clusters(shared_bytes, &clusters);
+  if (error == cudaSuccess && attributes.ptxVersion >= 90 && count_clusters(shared_bytes, &clusters) != cudaSuccess) {
+    clusters = 0; // a slice of a GPU may have none
   }
   if (error == cudaSuccess) {
     *facts = static_cast<uint64_t>(attributes.ptxVersion) | static_cast<uint64_t>(sm_count) << 12 |
@@ -151,10 +151,10 @@ extern "C" bool gm_cuda_pdl(const gm_exec *exec) {
 }
 
 static cudaError_t launch_on(const gm_exec *exec, const void *kernel, const gm::Grid &grid, const void **arguments) {
-  enum { kDefaultSharedBytes = 48 * 1024 };
-  if (grid.shared_bytes > kDefaultSharedBytes) {
+  if (grid.shared_bytes > 0) {
+    // The most there is, whatever this launch needs: another thread may launch the same kernel between the two calls.
     const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared_bytes));
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, gm::device_facts(exec).shared_bytes);
     if (error != cudaSuccess) {
       return error;
     }

@@ -5,6 +5,7 @@ using namespace gm;
 using Problem = gm_hc_collapse_problem;
 
 enum : int { kThreads = 128 };
+enum : int64_t { kMaxGridY = 65535 };
 
 // One step of the sum: product and sum rounded separately.
 static __device__ __forceinline__ float add_stream(float sum, float pre, float r) {
@@ -38,21 +39,20 @@ static __global__ void __launch_bounds__(kThreads)
   store<true>(out, p.out + token * p.hidden + h, p.hidden - h);
 }
 
-// An element a thread, any strides.
+// An element a thread at a time, any strides.
 static __global__ void __launch_bounds__(kThreads)
     hc_collapse_scalar(const __grid_constant__ bool pdl, const __grid_constant__ Problem p) {
-  const int64_t token = blockIdx.x, h = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
-  wait_for_inputs(pdl);
-  if (h >= p.hidden) {
-    return;
-  }
+  const int64_t token = blockIdx.x;
   const float *pre = p.pre_mix + token * p.pre_mix_stride[0];
-  const bf16 *r = p.residual + token * p.residual_stride[0] + h * p.residual_stride[2];
-  float sum = 0.0f;
-  for (int64_t i = 0; i < p.streams; ++i) {
-    sum = add_stream(sum, pre[i * p.pre_mix_stride[1]], from_bf16(r[i * p.residual_stride[1]]));
+  wait_for_inputs(pdl);
+  for (int64_t h = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x; h < p.hidden; h += gridDim.y * kThreads) {
+    const bf16 *r = p.residual + token * p.residual_stride[0] + h * p.residual_stride[2];
+    float sum = 0.0f;
+    for (int64_t i = 0; i < p.streams; ++i) {
+      sum = add_stream(sum, pre[i * p.pre_mix_stride[1]], from_bf16(r[i * p.residual_stride[1]]));
+    }
+    p.out[token * p.hidden + h] = static_cast<bf16>(to_bf16_pair(sum, 0.0f));
   }
-  p.out[token * p.hidden + h] = static_cast<bf16>(to_bf16_pair(sum, 0.0f));
 }
 
 template <int kStreams>
@@ -63,9 +63,12 @@ static gm_status run_vector(const gm_exec *exec, const Problem *p) {
 
 extern "C" gm_status gm_hc_collapse_cuda(const gm_exec *exec, const Problem *p) {
   const bool vectors = p->hidden % kOctet == 0 && p->residual_stride[2] == 1 && p->residual_stride[0] % kOctet == 0 &&
-                       p->residual_stride[1] % kOctet == 0 && aligned16(p->residual) && aligned16(p->out);
+                       p->residual_stride[1] % kOctet == 0 && aligned16(p->residual) && aligned16(p->out) &&
+                       p->hidden <= kMaxGridY * kThreads * kOctet;
   if (!vectors) {
-    const Grid grid = {.x = p->tokens, .y = divide_up(p->hidden, kThreads), .threads = kThreads};
+    const Grid grid = {.x = p->tokens,
+                       .y = divide_up(p->hidden, kThreads) < kMaxGridY ? divide_up(p->hidden, kThreads) : kMaxGridY,
+                       .threads = kThreads};
     return launch(exec, "hc_collapse/cuda/sm80/scalar", hc_collapse_scalar, grid, *p);
   }
   switch (p->streams) {

@@ -8,109 +8,127 @@ using Problem = gm_hc_head_problem;
 
 enum : int { kWarps = 8, kManyTokens = 4 };
 
-// kTokens tokens a CTA, which share the reads of fn. Reads the streams three times, the later ones from a cache.
+// kTokens tokens a CTA, which share the reads of fn. Reads the streams three times, the later ones from a cache. Tokens
+// beyond the last count as zeros.
 template <int kStreams, int kTokens, bool kAligned>
-static __global__ void __launch_bounds__(kWarps *kWarp)
-    hc_head_loop(const __grid_constant__ bool pdl, const __grid_constant__ Problem p) {
-  __shared__ float slots[kTokens][kWarp], mix_parts[kTokens][kStreams][kWarps];
+struct Loop {
+  const Problem &p;
   const int lane = static_cast<int>(threadIdx.x % kWarp), warp = static_cast<int>(threadIdx.x / kWarp);
   const int64_t width = kStreams * p.hidden, chunks = (width + kChunk - 1) / kChunk;
   const int64_t first = blockIdx.x * static_cast<int64_t>(kTokens);
-  const bf16 *residual = p.residual + first * width;
-  // Tokens beyond the last count as zeros.
-  const auto left = [&](int t, int64_t count) { return first + t < p.tokens ? count : 0; };
-  wait_for_inputs(pdl);
+  const bf16 *const residual = p.residual + first * width;
 
-  float r[kTokens];
-#pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    SlotSum sum(slots[t]);
-    for (int64_t chunk = warp; chunk < chunks; chunk += kWarps) {
-      const int64_t at = chunk * kChunk + lane * kOctet;
-      Octet<bf16> x;
-      load<kAligned>(x, residual + t * width + at, left(t, width - at));
-      sum.add(chunk, warp_sum(square_sum(x)));
-    }
-    r[t] = inverse_rms(sum.total(), width, p.rms_eps);
+  __device__ __forceinline__ Octet<bf16> octet(int t, int64_t at, int64_t count) const {
+    Octet<bf16> x;
+    load<kAligned>(x, residual + t * width + at, first + t < p.tokens ? count : 0);
+    return x;
   }
 
-  float mix[kTokens][kStreams] = {};
-  for (int64_t chunk = warp; chunk < chunks; chunk += kWarps) {
-    const int64_t at = chunk * kChunk + lane * kOctet;
-    float normed[kTokens][kOctet];
+  __device__ __forceinline__ void norms(float (&r)[kTokens]) const {
+    __shared__ float slots[kTokens][kWarp];
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
-      Octet<bf16> x;
-      load<kAligned>(x, residual + t * width + at, left(t, width - at));
+      SlotSum sum(slots[t]);
+      for (int64_t chunk = warp; chunk < chunks; chunk += kWarps) {
+        const int64_t at = chunk * kChunk + lane * kOctet;
+        sum.add(chunk, warp_sum(square_sum(octet(t, at, width - at))));
+      }
+      r[t] = inverse_rms(sum.total(), width, p.rms_eps);
+    }
+  }
+
+  // What the projection sees of an octet.
+  __device__ __forceinline__ void normed(const Octet<bf16> &x, float r, float (&to)[kOctet]) const {
 #pragma unroll
-      for (int k = 0; k < kOctet; k += 2) {
-        normed[t][k] = x[k], normed[t][k + 1] = x[k + 1];
-        if (p.mode == GM_HEAD_ROUNDED) {
-          const uint32_t pair = to_bf16_pair(__fmul_rn(x[k], r[t]), __fmul_rn(x[k + 1], r[t]));
-          normed[t][k] = bf16_low(pair), normed[t][k + 1] = bf16_high(pair);
-        }
+    for (int k = 0; k < kOctet; k += 2) {
+      to[k] = x[k], to[k + 1] = x[k + 1];
+      if (p.mode == GM_HEAD_ROUNDED) {
+        const uint32_t pair = to_bf16_pair(__fmul_rn(x[k], r), __fmul_rn(x[k + 1], r));
+        to[k] = bf16_low(pair), to[k + 1] = bf16_high(pair);
       }
     }
-#pragma unroll
-    for (int g = 0; g < kStreams; ++g) {
-      Octet<float> fn;
-      load<kAligned>(fn, p.fn + g * width + at, width - at);
+  }
+
+  // This lane's part of the projection.
+  __device__ __forceinline__ void project(const float (&r)[kTokens], float (&mix)[kTokens * kStreams]) const {
+    for (int64_t chunk = warp; chunk < chunks; chunk += kWarps) {
+      const int64_t at = chunk * kChunk + lane * kOctet;
+      float x[kTokens][kOctet];
 #pragma unroll
       for (int t = 0; t < kTokens; ++t) {
+        normed(octet(t, at, width - at), r[t], x[t]);
+      }
 #pragma unroll
-        for (int k = 0; k < kOctet; ++k) {
-          mix[t][g] = fmaf(normed[t][k], fn[k], mix[t][g]);
+      for (int g = 0; g < kStreams; ++g) {
+        Octet<float> fn;
+        load<kAligned>(fn, p.fn + g * width + at, width - at);
+#pragma unroll
+        for (int t = 0; t < kTokens; ++t) {
+#pragma unroll
+          for (int k = 0; k < kOctet; ++k) {
+            mix[t * kStreams + g] = fmaf(x[t][k], fn[k], mix[t * kStreams + g]);
+          }
         }
       }
     }
   }
+
+  __device__ __forceinline__ void gates(const float (&r)[kTokens], float (&mix)[kTokens * kStreams]) const {
+    __shared__ float parts[kTokens * kStreams][kWarps];
+    warp_sums(mix);
 #pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-#pragma unroll
-    for (int g = 0; g < kStreams; ++g) {
-      const float sum = warp_sum(mix[t][g]);
+    for (int i = 0; i < kTokens * kStreams; ++i) {
       if (lane == 0) {
-        mix_parts[t][g][warp] = sum;
+        parts[i][warp] = mix[i];
       }
     }
-  }
-  __syncthreads(); // all parts before their reads
-
-  float pre[kTokens][kStreams];
+    __syncthreads(); // all parts before their reads
 #pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-#pragma unroll
-    for (int g = 0; g < kStreams; ++g) {
+    for (int i = 0; i < kTokens * kStreams; ++i) {
       float sum = 0.0f;
 #pragma unroll
       for (int part = 0; part < kWarps; ++part) {
-        sum = __fadd_rn(sum, mix_parts[t][g][part]);
+        sum = __fadd_rn(sum, parts[i][part]);
       }
-      pre[t][g] = gate(p.mode == GM_HEAD_ROUNDED ? sum : __fmul_rn(sum, r[t]), p.scale[0], p.base[g], p.hc_eps);
+      const float scaled = p.mode == GM_HEAD_ROUNDED ? sum : __fmul_rn(sum, r[i / kStreams]);
+      mix[i] = gate(scaled, p.scale[0], p.base[i % kStreams], p.hc_eps);
     }
   }
-  for (int64_t h = static_cast<int64_t>(threadIdx.x) * kOctet; h < p.hidden; h += kWarps * kChunk) {
+
+  __device__ __forceinline__ void collapse(const float (&pre)[kTokens * kStreams]) const {
+    for (int64_t h = static_cast<int64_t>(threadIdx.x) * kOctet; h < p.hidden; h += kWarps * kChunk) {
 #pragma unroll
-    for (int t = 0; t < kTokens; ++t) {
-      float sum[kOctet] = {};
-      const int64_t count = left(t, p.hidden - h);
+      for (int t = 0; t < kTokens; ++t) {
+        float sum[kOctet] = {};
 #pragma unroll
-      for (int i = 0; i < kStreams; ++i) {
-        Octet<bf16> x;
-        load<kAligned>(x, residual + t * width + i * p.hidden + h, count);
+        for (int i = 0; i < kStreams; ++i) {
+          const Octet<bf16> x = octet(t, i * p.hidden + h, p.hidden - h);
 #pragma unroll
-        for (int k = 0; k < kOctet; ++k) {
-          sum[k] = fmaf(pre[t][i], x[k], sum[k]);
+          for (int k = 0; k < kOctet; ++k) {
+            sum[k] = fmaf(pre[t * kStreams + i], x[k], sum[k]);
+          }
         }
-      }
-      Octet<bf16> out;
+        Octet<bf16> out;
 #pragma unroll
-      for (int k = 0; k < kOctet; k += 2) {
-        out.set_pair(k / 2, sum[k], sum[k + 1]);
+        for (int k = 0; k < kOctet; k += 2) {
+          out.set_pair(k / 2, sum[k], sum[k + 1]);
+        }
+        store<kAligned>(out, p.out + (first + t) * p.hidden + h, first + t < p.tokens ? p.hidden - h : 0);
       }
-      store<kAligned>(out, p.out + (first + t) * p.hidden + h, count);
     }
   }
+};
+
+template <int kStreams, int kTokens, bool kAligned>
+static __global__ void __launch_bounds__(kWarps *kWarp)
+    hc_head_loop(const __grid_constant__ bool pdl, const __grid_constant__ Problem p) {
+  const Loop<kStreams, kTokens, kAligned> loop{p};
+  float r[kTokens], gates[kTokens * kStreams] = {};
+  wait_for_inputs(pdl);
+  loop.norms(r);
+  loop.project(r, gates);
+  loop.gates(r, gates);
+  loop.collapse(gates);
 }
 
 template <int kStreams, int kTokens>
@@ -123,7 +141,7 @@ static gm_status run(const gm_exec *exec, const Problem *p) {
 }
 
 extern "C" gm_status gm_hc_head_cuda(const gm_exec *exec, const Problem *p) {
-  if (has_sm90(exec) && gm_hc_head_sm90_fits(p)) {
+  if (gm_hc_head_sm90_fits(exec, p)) {
     return gm_hc_head_sm90(exec, p);
   }
   switch (p->streams) {

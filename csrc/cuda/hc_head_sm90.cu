@@ -3,7 +3,6 @@
 
 using namespace gm;
 using namespace gm::head;
-using Problem = gm_hc_head_problem;
 
 #if __CUDA_ARCH__ >= 900
 
@@ -184,14 +183,6 @@ private:
     }
   }
 
-  // This warp has written, or read, what it had to.
-  __device__ __forceinline__ void tell(uint64_t *barrier) {
-    __syncwarp();
-    if (lane_ == 0) {
-      ptx::mbarrier_arrive(barrier);
-    }
-  }
-
   const Frame &f_;
   const int lane_, warp_;
   uint32_t fn_[kBlocksPerWarp][2][4]; // left factors
@@ -237,9 +228,16 @@ static int64_t batch_bytes(const Problem *p) {
   return static_cast<int64_t>(sizeof(bf16)) * kTokens * (kStreams * p->hidden / kCtas + kPad);
 }
 
-extern "C" bool gm_hc_head_sm90_fits(const Problem *p) {
-  return p->streams == kStreams && p->hidden % kHiddenUnit == 0 && p->hidden <= kMaxWarps * kHiddenUnit &&
-         aligned16(p->residual) && aligned16(p->fn) && aligned16(p->out);
+static int stages_of(const gm_exec *exec, const Problem *p) {
+  const int64_t fitting = (device_facts(exec).shared_bytes - static_cast<int64_t>(sizeof(Shared))) / batch_bytes(p);
+  return static_cast<int>(fitting < kMaxStages ? fitting : kMaxStages);
+}
+
+extern "C" bool gm_hc_head_sm90_fits(const gm_exec *exec, const Problem *p) {
+  // With one stage the squares of a batch would wait for the collapse of the one before, and that for their warp.
+  return has_clusters(exec) && p->streams == kStreams && p->hidden % kHiddenUnit == 0 &&
+         p->hidden <= kMaxWarps * kHiddenUnit && stages_of(exec, p) >= 2 && aligned16(p->residual) &&
+         aligned16(p->fn) && aligned16(p->out);
 }
 
 template <int kAhead>
@@ -254,9 +252,8 @@ static gm_status run(const gm_exec *exec, const Problem *p, int64_t clusters, in
 }
 
 extern "C" gm_status gm_hc_head_sm90(const gm_exec *exec, const Problem *p) {
-  const DeviceFacts facts = device_facts(exec);
-  const int64_t fitting = (facts.shared_bytes - static_cast<int64_t>(sizeof(Shared))) / batch_bytes(p);
-  const int stages = static_cast<int>(fitting < kMaxStages ? fitting : kMaxStages);
-  // Far ahead, more stages are taken by batches that wait for their sums.
-  return stages >= 4 ? run<2>(exec, p, facts.clusters_of_8, stages) : run<1>(exec, p, facts.clusters_of_8, stages);
+  const int64_t clusters = device_facts(exec).clusters_of_8;
+  const int stages = stages_of(exec, p);
+  // Two ahead, four batches are under way: more of the sums' way is hidden.
+  return stages >= 4 ? run<2>(exec, p, clusters, stages) : run<1>(exec, p, clusters, stages);
 }

@@ -69,6 +69,10 @@ static __global__ void __launch_bounds__(kMaxThreads, kMinCtas)
   const Team<kCluster> team;
   const int64_t token = team.item(), hidden = p.hidden;
   const bf16 *residual = p.residual + token * kStreams * hidden;
+  // Where latency counts, the streams and coefficients do not wait; elsewhere even the branch is too much among them.
+  if (!kCluster) {
+    wait_for_inputs(pdl);
+  }
   Octet<bf16> r[kVectors][kStreams], x[kVectors], w[kVectors], v[kVectors];
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
@@ -87,7 +91,9 @@ static __global__ void __launch_bounds__(kMaxThreads, kMinCtas)
     const float4 four = ptx::ld_global_f32x4(from);
     c[4 * i] = four.x, c[4 * i + 1] = four.y, c[4 * i + 2] = four.z, c[4 * i + 3] = four.w;
   }
-  wait_for_inputs(pdl);
+  if (kCluster) {
+    wait_for_inputs(pdl);
+  }
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     x[i].load(p.sublayer_out + token * hidden + team.octet(i));
@@ -184,35 +190,47 @@ static gm_status run_loop(const gm_exec *exec, const Problem *p) {
 }
 
 template <int kVectors, bool kCluster, bool kLateWeight, int kMaxThreads, int kMinCtas>
-static gm_status run_registers(const gm_exec *exec, const Problem *p, const char *name, int64_t ctas) {
-  const int64_t warps = p->hidden / kChunk / (ctas * kVectors);
-  const Grid grid = {.x = p->tokens * ctas, .threads = warps * kWarp, .cluster = ctas};
-  return launch(exec, name, post_registers<kVectors, kCluster, kLateWeight, kMaxThreads, kMinCtas>, grid, *p);
-}
+struct Form {
+  static bool fits(int64_t chunks, int64_t ctas = 1) { return team_fits(chunks, ctas, kVectors, kMaxThreads); }
 
-// The forms by the number of tokens: docs/tuning.md.
+  static gm_status run(const gm_exec *exec, const Problem *p, const char *name, int64_t ctas = 1) {
+    const int64_t warps = p->hidden / kChunk / (ctas * kVectors);
+    const Grid grid = {.x = p->tokens * ctas, .threads = warps * kWarp, .cluster = ctas};
+    return launch(exec, name, post_registers<kVectors, kCluster, kLateWeight, kMaxThreads, kMinCtas>, grid, *p);
+  }
+};
+
+// Latency: a token over as many multiprocessors as a portable cluster has.
+enum : int { kClusterThreads = 256 };
+using Cluster = Form<1, true, false, kClusterThreads, 1>;
+// One CTA a multiprocessor, with as many warps as it can have.
+using Wide1 = Form<1, false, false, 640, 1>;
+using Wide2 = Form<2, false, false, 512, 1>;
+// Two or more, which overlap.
+using Deep2 = Form<2, false, true, 320, 2>;
+using Deep4 = Form<4, false, true, 256, 2>;
+
+// The measured choice between the forms: docs/tuning.md.
 static gm_status run_4_streams(const gm_exec *exec, const Problem *p) {
   const bool coefficients_aligned = aligned16(p->comb_mix) && aligned16(p->post_mix) && aligned16(p->pre_mix);
-  const int64_t chunks = p->hidden / kChunk, sm_count = device_facts(exec).sm_count;
   if (!aligned(p) || !coefficients_aligned || p->hidden % kChunk != 0 || p->hidden > kMaxHidden) {
     return run_loop<4>(exec, p);
   }
-  // Latency: a token is spread over as many multiprocessors as a portable cluster has.
-  if (has_sm90(exec) && 3 * p->tokens <= 2 * sm_count) {
-    for (int64_t ctas = 8; ctas > 1; --ctas) {
-      if (chunks % ctas == 0) {
-        return run_registers<1, true, false, 256, 1>(exec, p, GM_NAME("sm90/cluster"), ctas);
-      }
-    }
+  const int64_t chunks = p->hidden / kChunk, sm_count = device_facts(exec).sm_count;
+  const int64_t ctas = cluster_of(chunks, kClusterThreads);
+  if (ctas > 1 && has_clusters(exec) && 3 * p->tokens <= 2 * sm_count) {
+    return Cluster::run(exec, p, GM_NAME("sm90/cluster"), ctas);
   }
-  // One CTA a multiprocessor, as wide as it can be; then two or more, which overlap.
-  if (p->tokens <= sm_count || chunks % 2 != 0) {
-    return chunks <= 20 ? run_registers<1, false, false, 640, 1>(exec, p, GM_NAME("sm80/wide"), 1)
-                        : run_registers<2, false, false, 512, 1>(exec, p, GM_NAME("sm80/wide"), 1);
+  if (p->tokens > sm_count && Deep4::fits(chunks) && chunks != 20) {
+    return Deep4::run(exec, p, GM_NAME("sm80/deep"));
   }
-  return chunks <= 20 && (chunks == 20 || chunks % 4 != 0)
-             ? run_registers<2, false, true, 320, 2>(exec, p, GM_NAME("sm80/deep"), 1)
-             : run_registers<4, false, true, 256, 2>(exec, p, GM_NAME("sm80/deep"), 1);
+  if (p->tokens > sm_count && Deep2::fits(chunks)) {
+    return Deep2::run(exec, p, GM_NAME("sm80/deep"));
+  }
+  if (Wide1::fits(chunks)) {
+    return Wide1::run(exec, p, GM_NAME("sm80/wide"));
+  }
+  return Wide2::fits(chunks) ? Wide2::run(exec, p, GM_NAME("sm80/wide")) : run_loop<4>(exec, p);
 }
 
 extern "C" gm_status gm_mhc_post_collapse_rms_norm_cuda(const gm_exec *exec, const Problem *p) {

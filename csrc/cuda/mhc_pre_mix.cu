@@ -20,22 +20,22 @@ static __global__ void __launch_bounds__(kThreads)
   const float *gemm_out = p.gemm_out + token * p.gemm_out_stride[1] + j * p.gemm_out_stride[2];
   const float *sqrsum = p.sqrsum + token * p.sqrsum_stride[1];
   float mix = 0.0f, squares = 0.0f;
-  for (int64_t first = 0; first < p.slices; first += kSlicesAtOnce) {
+  int64_t left = p.slices;
+  for (; left >= kSlicesAtOnce; left -= kSlicesAtOnce) {
     float m[kSlicesAtOnce], q[kSlicesAtOnce];
 #pragma unroll
     for (int s = 0; s < kSlicesAtOnce; ++s) {
-      if (first + s < p.slices) {
-        m[s] = gemm_out[(first + s) * p.gemm_out_stride[0]];
-        q[s] = sqrsum[(first + s) * p.sqrsum_stride[0]];
-      }
+      m[s] = *gemm_out, q[s] = *sqrsum;
+      gemm_out += p.gemm_out_stride[0], sqrsum += p.sqrsum_stride[0];
     }
 #pragma unroll
     for (int s = 0; s < kSlicesAtOnce; ++s) {
-      if (first + s < p.slices) {
-        mix = __fadd_rn(mix, m[s]);
-        squares = __fadd_rn(squares, q[s]);
-      }
+      mix = __fadd_rn(mix, m[s]), squares = __fadd_rn(squares, q[s]);
     }
+  }
+  for (; left > 0; --left) {
+    mix = __fadd_rn(mix, *gemm_out), squares = __fadd_rn(squares, *sqrsum);
+    gemm_out += p.gemm_out_stride[0], sqrsum += p.sqrsum_stride[0];
   }
   const float r = __frsqrt_rn(__fadd_rn(__fmul_rn(squares, p.inv_hidden), p.rms_eps));
   p.out[i] = gate(__fmul_rn(mix, r), scale, base, p.hc_pre_eps);

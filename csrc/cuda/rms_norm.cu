@@ -11,10 +11,6 @@ enum : int { kLoopWarps = 16, kMaxChunks = 128 };
 // Of a CTA that holds a row in registers. Two of them fit into a multiprocessor.
 constexpr int max_threads(int vectors) { return vectors == 8 ? 512 : 640; }
 
-static __device__ __forceinline__ float inverse_rms(const Problem &p, float square_sum) {
-  return __frsqrt_rn(__fadd_rn(__fdiv_rn(square_sum, static_cast<float>(p.width)), p.eps));
-}
-
 template <typename E>
 static __device__ __forceinline__ Octet<E> normalise(const Octet<E> &x, float r, bool weighted, const Octet<E> &w) {
   Octet<E> y;
@@ -57,7 +53,7 @@ static __global__ void __launch_bounds__(max_threads(kVectors), sizeof(E) == 2 &
   for (int i = 0; i < kVectors; ++i) {
     sum.add(team.chunk(i), squares[i]);
   }
-  const float r = inverse_rms(p, sum.total());
+  const float r = inverse_rms(sum.total(), p.width, p.eps);
   Stored *out = static_cast<Stored *>(p.out) + team.item() * p.width;
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
@@ -89,7 +85,7 @@ static __global__ void __launch_bounds__(kLoopWarps *kWarp)
     load<kAligned>(values, x + at, p.width - at);
     sum.add(chunk, warp_sum(square_sum(values)));
   }
-  const float r = inverse_rms(p, sum.total());
+  const float r = inverse_rms(sum.total(), p.width, p.eps);
   for (int64_t chunk = warp; chunk < chunks; chunk += kLoopWarps) {
     const int64_t at = chunk * kChunk + lane * kOctet;
     Octet<E> values, w = {};
@@ -112,17 +108,12 @@ template <typename E>
 static gm_status run_aligned(const gm_exec *exec, const Problem *p) {
   const int64_t chunks = p->width / kChunk;
   if (p->width % kChunk == 0 && chunks <= kMaxChunks) {
-    // Latency: a row is spread over as many multiprocessors as a portable cluster has.
-    if (has_sm90(exec) && 2 * p->rows <= device_facts(exec).sm_count) {
-      for (int64_t ctas = 8; ctas > 1; --ctas) {
-        if (chunks % ctas == 0) {
-          return run_registers<E, 1, true>(exec, p, GM_NAME("sm90/cluster"), ctas);
-        }
-      }
+    // Latency: a row is spread over as many multiprocessors as a portable cluster has (docs/tuning.md).
+    const int64_t ctas = cluster_of(chunks, max_threads(1));
+    if (ctas > 1 && has_clusters(exec) && 2 * p->rows <= device_facts(exec).sm_count) {
+      return run_registers<E, 1, true>(exec, p, GM_NAME("sm90/cluster"), ctas);
     }
-    const auto fits = [&](int vectors) {
-      return chunks % vectors == 0 && chunks / vectors * kWarp <= max_threads(vectors);
-    };
+    const auto fits = [&](int vectors) { return team_fits(chunks, 1, vectors, max_threads(vectors)); };
     if (fits(4)) {
       return run_registers<E, 4, false>(exec, p, GM_NAME("sm80/registers"), 1);
     }

@@ -54,3 +54,30 @@ pub fn mhc_pre_mix() {
     // Either sigmoid is within 2^-22 of the exact one, which is 4 ulps at most.
     levels().iter().for_each(|(level, exec)| assert_ulps(level, &case.run(exec), &want, 8));
 }
+
+/// Kernels cut rows into chunks of 256 elements, and have other forms once there is a token for each multiprocessor.
+pub fn rows_of_any_number_of_chunks() {
+    for (chunks, t) in (1..=33).flat_map(|chunks| [1, 3, 100, 140].map(|t| (chunks, t))) {
+        let case = Seam::random(t, 4, 256 * chunks);
+        let (residual, y) = case.run(&cpu());
+        for (level, exec) in levels() {
+            let (what, got) = (format!("{level} T {t}, {chunks} chunks"), case.run(&exec));
+            assert_bits(format!("{what}, residual_out"), &got.0, &residual);
+            assert_ulps(format!("{what}, layer_input"), &got.1, &y, 1);
+        }
+    }
+    for (chunks, rows) in (1..=130).flat_map(|chunks| [3, 140].map(|rows| (chunks, rows))) {
+        let case = Norm::<bf16>::random(rows, 256 * chunks);
+        let want = case.run(&cpu());
+        for (level, exec) in levels() {
+            assert_ulps(format!("{level} {rows} rows of {chunks} chunks"), &case.run(&exec), &want, 1);
+        }
+    }
+    for (chunks, t) in (1..=33).flat_map(|chunks| [3, 20].map(|t| (chunks, t))) {
+        let case = Head::random(t, 4, 256 * chunks, HeadMode::Rounded);
+        let want = case.exact();
+        levels().iter().for_each(|(level, exec)| {
+            assert_near(format!("{level} T {t}, {chunks} chunks"), &case.run(exec), &want);
+        });
+    }
+}

@@ -29,6 +29,26 @@ pub fn two_streams_at_once() {
     }
 }
 
+/// A kernel's attributes are set for all threads of the process.
+pub fn shapes_of_many_threads() {
+    for op in operators() {
+        thread::scope(|scope| {
+            for h in [4096, 5120, 7168] {
+                scope.spawn(move || {
+                    let mut device = OnDevice::new(op, T, h, &Stream::new());
+                    device.fill(1);
+                    let want = device.run(T);
+                    for round in 0..200 {
+                        device.spoil_outputs();
+                        device.launch();
+                        assert!(device.read(0, T) == want, "{op}, H {h}, round {round}");
+                    }
+                });
+            }
+        });
+    }
+}
+
 /// Holds up its stream until the flag is set, or for ten seconds.
 unsafe extern "C" fn produce(finish: *mut c_void) {
     // SAFETY: the leaked flag of the test.

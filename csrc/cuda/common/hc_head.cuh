@@ -3,17 +3,8 @@
 
 #include "cuda/cuda.h"
 
-// What the forms of hc_head share.
-namespace gm {
-
-__device__ __forceinline__ float inverse_rms(float square_sum, int64_t width, float eps) {
-  return __frsqrt_rn(__fadd_rn(__fdiv_rn(square_sum, static_cast<float>(width)), eps));
-}
-
-} // namespace gm
-
 // The form of hc_head_sm90.cu: can it run this problem, and the launch.
-extern "C" bool gm_hc_head_sm90_fits(const gm_hc_head_problem *problem);
+extern "C" bool gm_hc_head_sm90_fits(const gm_exec *exec, const gm_hc_head_problem *problem);
 extern "C" gm_status gm_hc_head_sm90(const gm_exec *exec, const gm_hc_head_problem *problem);
 
 #endif

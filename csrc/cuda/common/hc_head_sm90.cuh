@@ -8,7 +8,7 @@
 // hc_head for compute capability 9.0: the plan, and the warps beside the compute warps, which are in hc_head_sm90.cu.
 //
 // A cluster of 8 CTAs holds fn in registers, an eighth of the hidden dimension each, split into three bf16 terms, which
-// are exact: so the projection runs on tensor cores with the precision of fp32. Batches of 8 tokens pass through
+// lose nothing: so the projection runs on tensor cores with the precision of fp32. Batches of 8 tokens pass through
 //   squares -> r = rsqrt(mean) -> mix = projection -> gates -> collapse
 // in compute warps. Others fetch the batches; and one adds up what the warps and the CTAs have of each sum, and makes r and
 // the gates of them. While a sum is on its way, other batches are computed:
@@ -109,6 +109,14 @@ __device__ __forceinline__ void init_barriers(const Frame &f) {
   ptx::fence_proxy_async();
 }
 
+// All of this warp have written, or read, what they had to.
+__device__ __forceinline__ void tell(uint64_t *barrier) {
+  __syncwarp();
+  if (threadIdx.x % kWarp == 0) {
+    ptx::mbarrier_arrive(barrier);
+  }
+}
+
 // ---- The fetching warps ----
 
 // Each has every third token, a lane one stream of one. Beyond the last token nothing is fetched, and what is there
@@ -178,10 +186,11 @@ public:
 
   template <bool kRounded, int kAhead>
   __device__ __forceinline__ void run() {
-    for (int i = 0; i < kAhead && i < f_.count; ++i) {
+    send_squares(0);
+    make_r(0); // before squares 1 are sent, which let other CTAs send those of batch 2 into the side of batch 0
+    for (int i = 1; i < kAhead && i < f_.count; ++i) {
       send_squares(i);
     }
-    make_r(0);
     for (int i = 0; i <= f_.count; ++i) {
       if (i >= 1) {
         make_gates<kRounded>(i - 1);
@@ -221,7 +230,7 @@ private:
   __device__ __forceinline__ void make_r(int batch) {
     Shared &s = f_.shared;
     const unsigned b = side(batch);
-    ptx::mbarrier_wait(&s.squares_received[b], parity(batch)); // all CTAs have sent theirs
+    ptx::mbarrier_wait_cluster(&s.squares_received[b], parity(batch)); // all CTAs have sent theirs
     const int token = lane_ / kStreams;
     const float mean = __fmul_rn(add_ctas(s.all_squares[b], token), inverse_width_);
     const float r = __frsqrt_rn(__fadd_rn(mean, f_.p.rms_eps));
@@ -249,21 +258,13 @@ private:
   __device__ __forceinline__ void make_gates(int batch) {
     Shared &s = f_.shared;
     const unsigned b = side(batch);
-    ptx::mbarrier_wait(&s.mix_received[b], parity(batch)); // all CTAs have sent theirs
+    ptx::mbarrier_wait_cluster(&s.mix_received[b], parity(batch)); // all CTAs have sent theirs
     float mix = add_ctas(s.all_mix[b], lane_);
     if (!kRounded) {
       mix = __fmul_rn(mix, s.r[b][lane_ / kStreams]);
     }
     s.pre[b][lane_] = gate(mix, scale_, base_, f_.p.hc_eps);
     tell(&s.pre_ready[b]);
-  }
-
-  // The compute warps may read what this one has written.
-  __device__ __forceinline__ void tell(uint64_t *barrier) {
-    __syncwarp();
-    if (lane_ == 0) {
-      ptx::mbarrier_arrive(barrier);
-    }
   }
 
   const Frame &f_;

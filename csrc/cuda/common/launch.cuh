@@ -11,7 +11,7 @@ struct DeviceFacts {
   int arch;          // virtual architecture that this device's code was compiled for, such as 90: what kernels may use
   int sm_count;      // streaming multiprocessors
   int shared_bytes;  // that a CTA may have
-  int clusters_of_8; // that run at a time with one CTA a multiprocessor; 0 below arch 90
+  int clusters_of_8; // that run at a time with one CTA a multiprocessor; 0: no clusters here
 };
 
 struct Grid {
@@ -41,8 +41,10 @@ inline DeviceFacts device_facts(const gm_exec *exec) {
   return facts;
 }
 
-// May kernels for compute capability 9.0 run?
-inline bool has_sm90(const gm_exec *exec) { return (exec->flags & GM_PORTABLE) == 0 && device_facts(exec).arch >= 90; }
+// May kernels run that were written for clusters of compute capability 9.0?
+inline bool has_clusters(const gm_exec *exec) {
+  return (exec->flags & GM_PORTABLE) == 0 && device_facts(exec).clusters_of_8 > 0;
+}
 
 // Every kernel's first argument is `pdl`, for wait_for_inputs.
 template <typename... Arguments>

@@ -89,12 +89,24 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *barrier, uns
                : "memory");
 }
 
-// Waits for the end of a phase; parity 0 is the first.
+// Waits for the end of a phase; parity 0 is the first. For what threads of this CTA, and the copy engine, have written.
 __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, unsigned parity) {
   asm volatile("{\n\t"
                ".reg .pred done;\n"
                "again_%=:\n\t"
-               "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+               "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1;\n\t"
+               "@!done bra again_%=;\n\t"
+               "}" ::"r"(shared_address(barrier)),
+               "r"(parity)
+               : "memory");
+}
+
+// For what other CTAs of the cluster have written.
+__device__ __forceinline__ void mbarrier_wait_cluster(uint64_t *barrier, unsigned parity) {
+  asm volatile("{\n\t"
+               ".reg .pred done;\n"
+               "again_%=:\n\t"
+               "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
                "@!done bra again_%=;\n\t"
                "}" ::"r"(shared_address(barrier)),
                "r"(parity)

@@ -35,6 +35,10 @@ __device__ __forceinline__ float square_sum(const Octet<E> &x) {
   return __fadd_rn(__fadd_rn(pair(0), pair(2)), __fadd_rn(pair(4), pair(6)));
 }
 
+__device__ __forceinline__ float inverse_rms(float square_sum, int64_t width, float eps) {
+  return __frsqrt_rn(__fadd_rn(__fdiv_rn(square_sum, static_cast<float>(width)), eps));
+}
+
 // For a CTA whose warps take chunks warp, warp + warps, ...: warps must divide 32, so that a slot has one writer.
 class SlotSum {
 public:
@@ -115,8 +119,8 @@ public:
   __device__ __forceinline__ float total() {
 #if __CUDA_ARCH__ >= 900
     if (kCluster) {
-      ptx::mbarrier_wait(&shared_->barrier,
-                         0); // all chunks are here; so no CTA exits before the others are done with it
+      // All chunks are here. So no CTA exits while another still sends to it.
+      ptx::mbarrier_wait_cluster(&shared_->barrier, 0);
     } else
 #endif
     {
