@@ -21,7 +21,6 @@ static __global__ void __launch_bounds__(kThreads)
   const float *sqrsum = p.sqrsum + token * p.sqrsum_stride[1];
   float mix = 0.0f, squares = 0.0f;
   int64_t left = p.slices;
-#pragma unroll 1 // the usual 8 slices are one round
   for (; left >= kSlicesAtOnce; left -= kSlicesAtOnce) {
     float m[kSlicesAtOnce], q[kSlicesAtOnce];
 #pragma unroll
@@ -34,7 +33,6 @@ static __global__ void __launch_bounds__(kThreads)
       mix = __fadd_rn(mix, m[s]), squares = __fadd_rn(squares, q[s]);
     }
   }
-#pragma unroll 1
   for (; left > 0; --left) {
     mix = __fadd_rn(mix, *gemm_out), squares = __fadd_rn(squares, *sqrsum);
     gemm_out += p.gemm_out_stride[0], sqrsum += p.sqrsum_stride[0];
