@@ -430,7 +430,7 @@ unsafe extern "C" {
  Formula: vllm.model_executor.kernels.mhc.triton._hc_head_triton; DeepSeek-V4's hc_head.
 
  @param residual  bf16 [T, n, H], contiguous, H >= 1
- @param fn        f32 [n, n*H], contiguous
+ @param fn        f32 [n, n*H], contiguous; finite, as CUDA kernels for 9.0 and later take an infinity for NaN
  @param scale     f32 [1]
  @param base      f32 [n], contiguous
  @param mode      GM_HEAD_*

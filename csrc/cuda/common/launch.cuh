@@ -35,29 +35,29 @@ extern "C" gm_status gm_cuda_launch(const gm_exec *exec, const char *name, const
 
 namespace gm {
 
-inline DeviceFacts device_facts(const gm_exec *exec) {
+static inline DeviceFacts device_facts(const gm_exec *exec) {
   DeviceFacts facts;
   gm_cuda_device_facts(exec->device, &facts);
   return facts;
 }
 
 // May kernels run that were written for clusters of compute capability 9.0?
-inline bool has_clusters(const gm_exec *exec) {
+static inline bool has_clusters(const gm_exec *exec) {
   return (exec->flags & GM_PORTABLE) == 0 && device_facts(exec).clusters_of_8 > 0;
 }
 
 // Every kernel's first argument is `pdl`, for wait_for_inputs.
 template <typename... Arguments>
-inline gm_status launch(const gm_exec *exec, const char *name, void (*kernel)(bool, Arguments...), const Grid &grid,
-                        const Arguments &...arguments) {
+static inline gm_status launch(const gm_exec *exec, const char *name, void (*kernel)(bool, Arguments...),
+                               const Grid &grid, const Arguments &...arguments) {
   const bool pdl = gm_cuda_pdl(exec);
   const void *addresses[] = {&pdl, &arguments...};
   return gm_cuda_launch(exec, name, reinterpret_cast<const void *>(kernel), &grid, addresses);
 }
 
-inline int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+static inline int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-inline bool aligned16(const void *p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+static inline bool aligned16(const void *p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 // In kernels: only parameters are read before, and nothing is written. Not a wait that does nothing without the attribute:
 // it costs up to 7 % (docs/tuning.md).

@@ -37,12 +37,12 @@ private:
 };
 
 // Host side: do `ctas` CTAs of at most max_threads hold a row of so many chunks, `vectors` a warp, without a rest?
-inline bool team_fits(int64_t chunks, int64_t ctas, int64_t vectors, int64_t max_threads) {
+static inline bool team_fits(int64_t chunks, int64_t ctas, int64_t vectors, int64_t max_threads) {
   return chunks % (ctas * vectors) == 0 && chunks / (ctas * vectors) * kWarp <= max_threads;
 }
 
 // The largest portable cluster that holds it, a chunk a warp; 1: there is none.
-inline int64_t cluster_of(int64_t chunks, int64_t max_threads) {
+static inline int64_t cluster_of(int64_t chunks, int64_t max_threads) {
   int64_t ctas = 8;
   while (ctas > 1 && !team_fits(chunks, ctas, 1, max_threads)) {
     --ctas;
