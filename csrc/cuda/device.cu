@@ -188,10 +188,10 @@ extern "C" gm_status gm_cuda_launch(const gm_exec *exec, const char *name, const
     return gm_fail(GM_ERROR_CUDA_PENDING, "%s was not launched: an earlier CUDA call, not gatemix's, left %s (%s)",
                    name, cudaGetErrorName(pending), cudaGetErrorString(pending));
   }
-  enum { kMaxGridX = 0x7fffffff, kMaxGridY = 65535 };
-  if (grid->x > kMaxGridX || grid->y > kMaxGridY) {
-    return gm_fail(GM_ERROR_SHAPE, "%s was not launched: its grid would be %lld x %lld, CUDA has at most %d x %d", name,
-                   static_cast<long long>(grid->x), static_cast<long long>(grid->y), kMaxGridX, kMaxGridY);
+  if (grid->x > gm::kMaxGridX || grid->y > gm::kMaxGridY) {
+    return gm_fail(GM_ERROR_SHAPE, "%s was not launched: its grid would be %lld x %lld, CUDA has at most %lld x %lld",
+                   name, static_cast<long long>(grid->x), static_cast<long long>(grid->y),
+                   static_cast<long long>(gm::kMaxGridX), static_cast<long long>(gm::kMaxGridY));
   }
   ErrorGuard errors;
   DeviceGuard guard(exec->device);

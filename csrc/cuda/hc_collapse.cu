@@ -5,7 +5,6 @@ using namespace gm;
 using Problem = gm_hc_collapse_problem;
 
 enum : int { kThreads = 128 };
-enum : int64_t { kMaxGridY = 65535 };
 
 // One step of the sum: product and sum rounded separately.
 static __device__ __forceinline__ float add_stream(float sum, float pre, float r) {
@@ -18,7 +17,7 @@ static __global__ void __launch_bounds__(kThreads)
     hc_collapse_vector(const __grid_constant__ bool pdl, const __grid_constant__ Problem p) {
   const int64_t token = blockIdx.x, h = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kOctet;
   wait_for_inputs(pdl);
-  Octet<bf16> r[kStreams], out;
+  Octet<bf16> r[kStreams];
   float pre[kStreams], sum[kOctet] = {};
 #pragma unroll
   for (int i = 0; i < kStreams; ++i) {
@@ -32,11 +31,7 @@ static __global__ void __launch_bounds__(kThreads)
       sum[k] = add_stream(sum[k], pre[i], r[i][k]);
     }
   }
-#pragma unroll
-  for (int k = 0; k < kOctet; k += 2) {
-    out.set_pair(k / 2, sum[k], sum[k + 1]);
-  }
-  store<true>(out, p.out + token * p.hidden + h, p.hidden - h);
+  store<true>(to_bf16(sum), p.out + token * p.hidden + h, p.hidden - h);
 }
 
 // An element a thread at a time, any strides.

@@ -108,11 +108,7 @@ struct Loop {
             sum[k] = fmaf(pre[t * kStreams + i], x[k], sum[k]);
           }
         }
-        Octet<bf16> out;
-#pragma unroll
-        for (int k = 0; k < kOctet; k += 2) {
-          out.set_pair(k / 2, sum[k], sum[k + 1]);
-        }
+        const Octet<bf16> out = to_bf16(sum);
         store<kAligned>(out, p.out + (first + t) * p.hidden + h, first + t < p.tokens ? p.hidden - h : 0);
       }
     }

@@ -172,11 +172,7 @@ private:
       }
     }
     tell(&f_.shared.collapsed[stage]);
-    Octet<bf16> out;
-#pragma unroll
-    for (int k = 0; k < kOctet; k += 2) {
-      out.set_pair(k / 2, sum[k], sum[k + 1]);
-    }
+    const Octet<bf16> out = to_bf16(sum);
     const int64_t token = f_.token(batch) + t;
     if (token < f_.p.tokens) {
       out.store(f_.p.out + token * f_.p.hidden + static_cast<int64_t>(f_.rank) * f_.share + h);

@@ -14,6 +14,8 @@ struct DeviceFacts {
   int clusters_of_8; // that run at a time with one CTA a multiprocessor; 0: no clusters here
 };
 
+enum : int64_t { kMaxGridX = 0x7fffffff, kMaxGridY = 65535 };
+
 struct Grid {
   int64_t x, y = 1;
   int64_t threads;

@@ -69,6 +69,15 @@ struct Octet<bf16> : Octet16 {
   __device__ __forceinline__ void set_pair(int i, float low, float high) { pair[i] = to_bf16_pair(low, high); }
 };
 
+__device__ __forceinline__ Octet<bf16> to_bf16(const float (&v)[kOctet]) {
+  Octet<bf16> octet;
+#pragma unroll
+  for (int k = 0; k < kOctet; k += 2) {
+    octet.set_pair(k / 2, v[k], v[k + 1]);
+  }
+  return octet;
+}
+
 template <>
 struct Octet<__half> : Octet16 {
   __device__ __forceinline__ float operator[](int i) const {
@@ -112,9 +121,8 @@ struct Octet<float> {
   __device__ __forceinline__ void load(const float *p) {
 #pragma unroll
     for (int i = 0; i < kOctet; i += 4) {
-      const uint4 v = ptx::ld_global_v4(p + i);
-      value[i] = __uint_as_float(v.x), value[i + 1] = __uint_as_float(v.y);
-      value[i + 2] = __uint_as_float(v.z), value[i + 3] = __uint_as_float(v.w);
+      const float4 v = ptx::ld_global_f32x4(p + i);
+      value[i] = v.x, value[i + 1] = v.y, value[i + 2] = v.z, value[i + 3] = v.w;
     }
   }
 
