@@ -27,6 +27,13 @@ __device__ __forceinline__ uint32_t shared_address(const void *p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// 1 / x with an error of at most 1 ulp, for x whose reciprocal is a normal number.
+__device__ __forceinline__ float rcp_approx(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
 // c += a * b: 16 x 16 times 16 x 8 of bf16, sums in fp32. Lane l has, two to a register,
 //   a: rows l / 4 and l / 4 + 8, columns 2 (l % 4) + {0, 1}; the same rows 8 columns on
 //   b: column l / 4, rows 2 (l % 4) + {0, 1}; 8 rows on
