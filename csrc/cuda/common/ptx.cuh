@@ -34,6 +34,27 @@ __device__ __forceinline__ float rcp_approx(float x) {
   return r;
 }
 
+// 2^x with a relative error of at most 2^-22, for x whose power is a normal number.
+__device__ __forceinline__ float ex2_approx(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+// NaN if one is.
+__device__ __forceinline__ float max_nan(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+
+// Rounds to nearest, `low` into the lower half.
+__device__ __forceinline__ uint32_t pack_bf16x2(float low, float high) {
+  uint32_t d;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+  return d;
+}
+
 // c += a * b: 16 x 16 times 16 x 8 of bf16, sums in fp32. Lane l has, two to a register,
 //   a: rows l / 4 and l / 4 + 8, columns 2 (l % 4) + {0, 1}; the same rows 8 columns on
 //   b: column l / 4, rows 2 (l % 4) + {0, 1}; 8 rows on
@@ -43,6 +64,24 @@ __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Loads four 8 x 8 matrices of bf16: the lane l gives the address of row l % 8 of matrix l / 8, and gets of each matrix
+// row l / 4, columns 2 (l % 4) + {0, 1}.
+__device__ __forceinline__ uint4 ldmatrix_x4(const void *row) {
+  uint4 v;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(shared_address(row))
+               : "memory");
+  return v;
+}
+
+// Transposes an 8 x 8 matrix of bf16 of which the lane l has row l / 4, columns 2 (l % 4) + {0, 1}.
+__device__ __forceinline__ uint32_t movmatrix_trans(uint32_t a) {
+  uint32_t d;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(a));
+  return d;
 }
 
 #if __CUDA_ARCH__ >= 900
@@ -96,6 +135,18 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *barrier, uns
                : "memory");
 }
 
+// At the barrier of the CTA `rank` that is where `barrier` is in this one. Relaxed: it says that something has been read,
+// and publishes nothing; .release would wait for all stores to global memory.
+__device__ __forceinline__ void mbarrier_arrive_remote(const uint64_t *barrier, unsigned rank) {
+  asm volatile("{\n\t"
+               ".reg .u32 at;\n\t"
+               "mapa.shared::cluster.u32 at, %0, %1;\n\t"
+               "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [at];\n\t"
+               "}" ::"r"(shared_address(barrier)),
+               "r"(rank)
+               : "memory");
+}
+
 // Waits for the end of a phase; parity 0 is the first. For what threads of this CTA, and the copy engine, have written.
 __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, unsigned parity) {
   asm volatile("{\n\t"
@@ -141,6 +192,27 @@ __device__ __forceinline__ void st_async(const float *local, uint64_t *barrier, 
                "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [to], %3, [at];\n\t"
                "}" ::"r"(shared_address(local)),
                "r"(shared_address(barrier)), "r"(rank), "f"(value)
+               : "memory");
+}
+
+// Sixteen bytes of st_async.
+__device__ __forceinline__ void st_async_v4(const float4 *local, uint64_t *barrier, unsigned rank, float a, float b,
+                                            float c, float d) {
+  asm volatile("{\n\t"
+               ".reg .u32 to, at;\n\t"
+               "mapa.shared::cluster.u32 to, %0, %2;\n\t"
+               "mapa.shared::cluster.u32 at, %1, %2;\n\t"
+               "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [to], {%3, %4, %5, %6}, [at];\n\t"
+               "}" ::"r"(shared_address(local)),
+               "r"(shared_address(barrier)), "r"(rank), "f"(a), "f"(b), "f"(c), "f"(d)
+               : "memory");
+}
+
+// Stores four 8 x 8 matrices of bf16: the lane l gives the address of row l % 8 of matrix l / 8, and of each matrix has
+// row l / 4, columns 2 (l % 4) + {0, 1}.
+__device__ __forceinline__ void stmatrix_x4(void *row, uint4 v) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(v.x),
+               "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
 }
 

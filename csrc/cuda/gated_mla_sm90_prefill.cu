@@ -1,0 +1,272 @@
+// Many rows of x: persistent clusters of two CTAs, one below the other, that share the columns of W. In a CTA one warp
+// fills the ring of stages, two warpgroups multiply 64 rows each, and one warp for each of them moves attn into a buffer
+// while they do and out of the same buffer when the gate is through.
+#include "cuda/common/gate.cuh"
+#include "cuda/common/gated_mla.cuh"
+#include "cuda/common/tensor_map.cuh"
+#include "cuda/common/wgmma.cuh"
+
+namespace {
+
+using namespace gm;
+
+enum {
+  kWarp = 32,
+  kGroup = 128,    // threads of a warpgroup
+  kGroupRows = 64, // rows of x that a warpgroup multiplies
+  kGroups = 2,     // that multiply
+  kRows = kGroups * kGroupRows,
+  kDepth = 64, // columns of k in a stage
+  kCtas = 2,   // of a cluster
+  kThreads = (1 + kGroups) * kGroup,
+  kSwizzleBytes = 1024,
+  kBoxBytes = kGroupRows * kBoxColumns * 2, // of attn and out
+  kBand = 8, // pairs of row tiles that are multiplied by the same part of W while it is in the L2
+};
+
+struct Shape {
+  int row_pairs, column_tiles; // of tiles
+  int chunks;                  // of kDepth columns of k
+};
+
+template <int kStages>
+struct Barriers {
+  uint64_t full[kStages], empty[kStages];
+  uint64_t attn_full[kGroups], out_full[kGroups];
+};
+
+template <int kColumns>
+struct Tile {
+  static constexpr int kXBytes = kRows * kDepth * 2;
+  static constexpr int kStageBytes = kXBytes + kColumns * kDepth * 2;
+  static constexpr int kBoxes = kColumns / kBoxColumns;
+  static constexpr int kBufferBytes = kGroups * kBoxes * kBoxBytes;
+  static constexpr int kStages = (227 * 1024 - 256 - kBufferBytes) / kStageBytes;
+  static constexpr int kSharedBytes =
+      kStages * kStageBytes + kBufferBytes + static_cast<int>(sizeof(Barriers<kStages>));
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+template <int kStages>
+struct Place {
+  int stage = 0;
+  unsigned parity = 0;
+  __device__ void next() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// The tiles of this CTA, in turn: bands of row tiles, and in each the columns from left to right.
+struct Tiles {
+  const Shape &s;
+  unsigned index = ptx::clusterid_x();
+  int row, column; // of the first element
+
+  __device__ bool get(int columns) {
+    if (index >= static_cast<unsigned>(s.row_pairs) * s.column_tiles) return false;
+    const unsigned band = index / (kBand * s.column_tiles), in_band = index % (kBand * s.column_tiles);
+    const unsigned left = s.row_pairs - band * kBand, pairs = left < kBand ? left : kBand;
+    row = static_cast<int>((band * kBand + in_band % pairs) * kCtas + ptx::cluster_ctarank()) * kRows;
+    column = static_cast<int>(in_band / pairs) * columns;
+    return true;
+  }
+  __device__ void next() { index += gridDim.x / kCtas; }
+};
+
+template <int kColumns>
+__device__ void produce(bool pdl, const Shape &s, const CUtensorMap *weight, const CUtensorMap *x, unsigned char *ring,
+                        Barriers<Tile<kColumns>::kStages> *barriers) {
+  using T = Tile<kColumns>;
+  constexpr int kShare = kColumns / kCtas; // rows of W that this CTA loads for both
+  const uint64_t again = ptx::policy_evict_last();
+  const unsigned rank = ptx::cluster_ctarank();
+  Place<T::kStages> place;
+  bool first = true;
+  for (Tiles tiles{s}; tiles.get(kColumns); tiles.next()) {
+    for (int i = 0; i < s.chunks; ++i) {
+      unsigned char *stage = ring + place.stage * T::kStageBytes;
+      uint64_t *full = &barriers->full[place.stage];
+      ptx::mbarrier_wait(&barriers->empty[place.stage], place.parity ^ 1);
+      ptx::mbarrier_arrive_expect_tx(full, T::kStageBytes);
+      ptx::cp_async_bulk_tensor_multicast(stage + T::kXBytes + rank * (kShare * kDepth * 2), weight, i * kDepth,
+                                          tiles.column + static_cast<int>(rank) * kShare, full, (1 << kCtas) - 1,
+                                          again);
+      if (first) {
+        wait_for_inputs(pdl);
+        first = false;
+      }
+      ptx::cp_async_bulk_tensor(stage, x, i * kDepth, tiles.row, full, again);
+      place.next();
+    }
+  }
+}
+
+// Moves attn and out of one warpgroup.
+template <int kColumns>
+__device__ void move(bool pdl, const Shape &s, const CUtensorMap *attn, const CUtensorMap *out, unsigned char *buffer,
+                     int group, Barriers<Tile<kColumns>::kStages> *barriers) {
+  using T = Tile<kColumns>;
+  const uint64_t once = ptx::policy_evict_first();
+  unsigned parity = 0;
+  wait_for_inputs(pdl);
+  for (Tiles tiles{s}; tiles.get(kColumns); tiles.next()) {
+    const int row = tiles.row + group * kGroupRows;
+    ptx::cp_async_bulk_wait_group_read(); // the tile before has left the buffer
+    ptx::mbarrier_arrive_expect_tx(&barriers->attn_full[group], T::kBoxes * kBoxBytes);
+    for (int box = 0; box < T::kBoxes; ++box) {
+      ptx::cp_async_bulk_tensor(buffer + box * kBoxBytes, attn, tiles.column + box * kBoxColumns, row,
+                                &barriers->attn_full[group], once);
+    }
+    ptx::mbarrier_wait(&barriers->out_full[group], parity);
+    for (int box = 0; box < T::kBoxes; ++box) {
+      ptx::cp_async_bulk_tensor_store(out, tiles.column + box * kBoxColumns, row, buffer + box * kBoxBytes);
+    }
+    ptx::cp_async_bulk_commit_group();
+    parity ^= 1;
+  }
+  ptx::cp_async_bulk_wait_group_read(); // shared memory outlives its readers
+}
+
+// attn becomes out, in place.
+template <int kColumns, typename Gate>
+__device__ void gate_tile(const float (&z)[kColumns / 2], unsigned char *buffer, const Gate &gate) {
+  // This lane's row of 16 for ldmatrix and stmatrix, and which of two neighbouring 8 x 8 matrices it addresses.
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp % 4;
+  const int row = warp * 16 + lane % 16, half = lane / 16;
+#pragma unroll
+  for (int column = 0; column < kColumns; column += 16) {
+    const int piece = column % kBoxColumns / 8 + half; // of 16 bytes; the swizzle: xor the row
+    unsigned char *p = buffer + column / kBoxColumns * kBoxBytes + row * 128 + (piece ^ row % 8) * 16;
+    const uint4 a = ptx::ldmatrix_x4(p);
+    const float *c = &z[column / 2];
+    ptx::stmatrix_x4(
+        p, make_uint4(gate(a.x, c[0], c[1]), gate(a.y, c[2], c[3]), gate(a.z, c[4], c[5]), gate(a.w, c[6], c[7])));
+  }
+}
+
+template <int kCount>
+__device__ bool all_moderate(const float (&z)[kCount]) {
+  float largest[4] = {0.0f, 0.0f, 0.0f, 0.0f}; // independent of each other
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) largest[i % 4] = ptx::max_nan(largest[i % 4], fabsf(z[i]));
+  return ptx::max_nan(ptx::max_nan(largest[0], largest[1]), ptx::max_nan(largest[2], largest[3])) <= kModerateLogit;
+}
+
+template <int kColumns>
+__device__ void consume(const Shape &s, const unsigned char *ring, unsigned char *buffer, int group,
+                        Barriers<Tile<kColumns>::kStages> *barriers) {
+  using T = Tile<kColumns>;
+  const int thread = static_cast<int>(threadIdx.x) % kGroup;
+  Place<T::kStages> place;
+  unsigned parity = 0;
+  float z[kColumns / 2];
+  const auto release = [&](int stage) { // to both CTAs, which fill it
+    if (thread < kCtas) ptx::mbarrier_arrive_remote(&barriers->empty[stage], thread);
+  };
+  for (Tiles tiles{s}; tiles.get(kColumns); tiles.next()) {
+    int before = 0;
+    for (int i = 0; i < s.chunks; ++i) {
+      ptx::mbarrier_wait(&barriers->full[place.stage], place.parity);
+      const unsigned char *stage = ring + place.stage * T::kStageBytes;
+      ptx::wgmma_m64k64<kColumns>(z, stage + group * (kGroupRows * kDepth * 2), stage + T::kXBytes, i > 0);
+      ptx::wgmma_wait_group<1>(); // the stage before is read
+      if (i > 0) release(before);
+      before = place.stage;
+      place.next();
+    }
+    ptx::wgmma_wait_group<0>();
+    release(before);
+    const bool moderate = all_moderate(z);
+    ptx::mbarrier_wait(&barriers->attn_full[group], parity);
+    if (__all_sync(0xffffffff, moderate)) {
+      gate_tile<kColumns>(z, buffer, [](uint32_t attn, float z0, float z1) { return gated_moderate(attn, z0, z1); });
+    } else {
+      gate_tile<kColumns>(z, buffer, [](uint32_t attn, float z0, float z1) { return gated(attn, z0, z1); });
+    }
+    ptx::fence_proxy_async(); // for the store
+    ptx::mbarrier_arrive(&barriers->out_full[group]);
+    parity ^= 1;
+  }
+}
+
+#endif
+
+} // namespace
+
+template <int kColumns>
+static __global__ void __launch_bounds__(kThreads, 1)
+    gated_mla_sm90_prefill(const __grid_constant__ bool pdl, const __grid_constant__ CUtensorMap weight,
+                           const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap attn,
+                           const __grid_constant__ CUtensorMap out, const __grid_constant__ Shape s) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using T = Tile<kColumns>;
+  extern __shared__ __align__(kSwizzleBytes) unsigned char ring[];
+  unsigned char *buffer = ring + T::kStages * T::kStageBytes;
+  auto &barriers = *reinterpret_cast<Barriers<T::kStages> *>(buffer + T::kBufferBytes);
+  if (threadIdx.x == 0) {
+    ptx::prefetch_tensormap(&weight);
+    ptx::prefetch_tensormap(&x);
+    ptx::prefetch_tensormap(&attn);
+    ptx::prefetch_tensormap(&out);
+    for (int i = 0; i < T::kStages; ++i) {
+      ptx::mbarrier_init(&barriers.full[i], 1);
+      ptx::mbarrier_init(&barriers.empty[i], kCtas * kGroups);
+    }
+    for (int i = 0; i < kGroups; ++i) {
+      ptx::mbarrier_init(&barriers.attn_full[i], 1);
+      ptx::mbarrier_init(&barriers.out_full[i], kGroup);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+  ptx::barrier_cluster_arrive_relaxed();
+  ptx::barrier_cluster_wait(); // both CTAs have started, with their barriers
+  const int group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kGroup, 0); // uniform
+  if (group == kGroups) {
+    ptx::setmaxnreg_dec<40>();
+    const int warp = static_cast<int>(threadIdx.x) % kGroup / kWarp;
+    if (threadIdx.x % kWarp == 0) {
+      if (warp == 0) {
+        produce<kColumns>(pdl, s, &weight, &x, ring, &barriers);
+      } else if (warp <= kGroups) {
+        move<kColumns>(pdl, s, &attn, &out, buffer + (warp - 1) * (T::kBoxes * kBoxBytes), warp - 1, &barriers);
+      }
+    }
+    __syncwarp();
+  } else {
+    ptx::setmaxnreg_inc<232>();
+    consume<kColumns>(s, ring, buffer + group * (T::kBoxes * kBoxBytes), group, &barriers);
+  }
+  ptx::barrier_cluster_arrive_relaxed();
+  ptx::barrier_cluster_wait(); // the other CTA's arrivals and loads go to this one's shared memory
+#endif
+}
+
+template <int kColumns>
+static gm_status run(const gm_exec *exec, const gm_gated_mla_problem *p) {
+  using T = Tile<kColumns>;
+  CUtensorMap weight, x, attn, out;
+  if (!gm_cuda_tensor_map(&weight, p->weight, p->n, p->k, kColumns / kCtas) ||
+      !gm_cuda_tensor_map(&x, p->x, p->m, p->k, kRows) || !gm_cuda_tensor_map(&attn, p->attn, p->m, p->n, kGroupRows) ||
+      !gm_cuda_tensor_map(&out, p->out, p->m, p->n, kGroupRows)) {
+    return gm_gated_mla_sm80(exec, p);
+  }
+  const Shape shape = {static_cast<int>(divide_up(p->m, kCtas * kRows)), static_cast<int>(p->n / kColumns),
+                       static_cast<int>(divide_up(p->k, kDepth))};
+  const int64_t tiles = static_cast<int64_t>(shape.row_pairs) * shape.column_tiles;
+  const int64_t clusters = device_facts(exec).sm_count / kCtas;
+  const Grid grid = {.x = kCtas * (tiles < clusters ? tiles : clusters),
+                     .threads = kThreads,
+                     .cluster = kCtas,
+                     .shared_bytes = T::kSharedBytes};
+  return launch(exec, "gated_mla/cuda/sm90/prefill", gated_mla_sm90_prefill<kColumns>, grid, weight, x, attn, out,
+                shape);
+}
+
+extern "C" gm_status gm_gated_mla_sm90_prefill(const gm_exec *exec, const gm_gated_mla_problem *p, int columns) {
+  return columns == 128 ? run<128>(exec, p) : run<256>(exec, p);
+}
