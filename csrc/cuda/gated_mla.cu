@@ -1,6 +1,53 @@
-#include "cuda/cuda.h"
+// The choice between the forms of gated_mla: docs/tuning.md has the measurements behind the numbers here.
+#include "cuda/common/gated_mla.cuh"
 
-extern "C" gm_status gm_gated_mla_cuda(const gm_exec *exec, const gm_gated_mla_problem *) {
-  return gm_fail(GM_ERROR_BACKEND, "backend = 2 (CUDA), device = %d: gated_mla has no CUDA kernel in this version",
-                 exec->device);
+using namespace gm;
+using Problem = gm_gated_mla_problem;
+
+// Bytes that divide all addresses of a tensor's beginning.
+static bool aligned(const void *a, const void *b, uintptr_t bytes) {
+  return (reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b)) % bytes == 0;
+}
+
+// CTAs along k for each of `tiles` of W, so that there is one for every multiprocessor. It does not depend on m.
+static int split_along_k(int64_t tiles, int64_t parts_of_k, int sm_count) {
+  int split = 8;
+  while (split > 1 && (tiles * split > sm_count || parts_of_k < split)) split /= 2;
+  return split;
+}
+
+// Up to 16 rows of x and so little of W that the multiprocessors hold it in registers, twice over.
+static gm_status direct(const gm_exec *exec, const Problem *p, int sm_count) {
+  const int64_t blocks = divide_up(p->k, 32);
+  const int split = split_along_k(p->n / 16, blocks, sm_count);
+  int64_t warps = divide_up(blocks, 6 * split);
+  warps = warps < 4 ? 4 : warps > 16 ? 16 : warps;
+  return gm_gated_mla_sm90_direct(exec, p, p->m <= 8 ? 8 : 16, static_cast<int>(warps), split);
+}
+
+static gm_status decode(const gm_exec *exec, const Problem *p, int split) {
+  int tokens = 8;
+  while (tokens < 128 && tokens < p->m) tokens *= 2;
+  return gm_gated_mla_sm90_decode(exec, p, 64, tokens, split);
+}
+
+extern "C" gm_status gm_gated_mla_cuda(const gm_exec *exec, const Problem *p) {
+  const DeviceFacts facts = device_facts(exec);
+  const bool hopper = facts.arch == 90 && (exec->flags & GM_PORTABLE) == 0;
+  const bool invariant = (exec->flags & GM_BATCH_INVARIANT) != 0;
+  if (!hopper || p->k % 8 != 0 || !aligned(p->x, p->weight, 16) || p->n > INT32_MAX || p->k > INT32_MAX - 1024) {
+    return gm_gated_mla_sm80(exec, p);
+  }
+  if (p->m <= 16 && p->n <= 2048 && !invariant) return direct(exec, p, facts.sm_count);
+
+  // Both add along k as `split` says, and so give a row the same bits.
+  const int split = split_along_k(p->n / 64, divide_up(p->k, 64), facts.sm_count);
+  const int64_t row_tiles = divide_up(p->m, 128);
+  const bool many = p->m > 128 && row_tiles * (p->n / 128) >= 40;
+  if (many && aligned(p->attn, p->out, 16)) {
+    const bool wide = row_tiles * (p->n / 256) >= 120;
+    return gm_gated_mla_sm90_prefill(exec, p, wide ? 256 : 128, invariant ? split : 1);
+  }
+  if (aligned(p->attn, p->out, 4) && row_tiles <= kMaxGridY) return decode(exec, p, split);
+  return gm_gated_mla_sm80(exec, p);
 }

@@ -27,6 +27,7 @@ enum {
 struct Shape {
   int row_pairs, column_tiles; // of tiles
   int chunks;                  // of kDepth columns of k
+  int segments;                // of k, whose sums are added: as the CTAs of a cluster in gated_mla_sm90_decode.cu do
 };
 
 template <int kStages>
@@ -156,30 +157,62 @@ __device__ bool all_moderate(const float (&z)[kCount]) {
   return ptx::max_nan(ptx::max_nan(largest[0], largest[1]), ptx::max_nan(largest[2], largest[3])) <= kModerateLogit;
 }
 
+// The product of one warpgroup's rows, tile after tile.
 template <int kColumns>
-__device__ void consume(const Shape &s, const unsigned char *ring, unsigned char *buffer, int group,
-                        Barriers<Tile<kColumns>::kStages> *barriers) {
+class Product {
   using T = Tile<kColumns>;
-  const int thread = static_cast<int>(threadIdx.x) % kGroup;
-  Place<T::kStages> place;
-  unsigned parity = 0;
-  float z[kColumns / 2];
-  const auto release = [&](int stage) { // to both CTAs, which fill it
-    if (thread < kCtas) ptx::mbarrier_arrive_remote(&barriers->empty[stage], thread);
-  };
-  for (Tiles tiles{s}; tiles.get(kColumns); tiles.next()) {
+
+public:
+  __device__ Product(const unsigned char *ring, int group, Barriers<T::kStages> *barriers)
+      : a_(ptx::wgmma_descriptor(ring + group * (kGroupRows * kDepth * 2))),
+        b_(ptx::wgmma_descriptor(ring + T::kXBytes)), barriers_(barriers) {}
+
+  // z = the product over the next chunks.
+  __device__ void multiply(float (&z)[kColumns / 2], int chunks) {
     int before = 0;
-    for (int i = 0; i < s.chunks; ++i) {
-      ptx::mbarrier_wait(&barriers->full[place.stage], place.parity);
-      const unsigned char *stage = ring + place.stage * T::kStageBytes;
-      ptx::wgmma_m64k64<kColumns>(z, stage + group * (kGroupRows * kDepth * 2), stage + T::kXBytes, i > 0);
+    for (int i = 0; i < chunks; ++i) {
+      ptx::mbarrier_wait(&barriers_->full[place_.stage], place_.parity);
+      const unsigned offset = place_.stage * ptx::wgmma_descriptor_step(T::kStageBytes);
+      ptx::wgmma_m64k64<kColumns>(z, a_ + offset, b_ + offset, i > 0);
       ptx::wgmma_wait_group<1>(); // the stage before is read
       if (i > 0) release(before);
-      before = place.stage;
-      place.next();
+      before = place_.stage;
+      place_.next();
     }
     ptx::wgmma_wait_group<0>();
     release(before);
+  }
+
+private:
+  __device__ void release(int stage) { // to both CTAs, which fill it
+    const int thread = static_cast<int>(threadIdx.x) % kGroup;
+    if (thread < kCtas) ptx::mbarrier_arrive_remote(&barriers_->empty[stage], thread);
+  }
+
+  const uint64_t a_, b_; // of the first stage
+  Barriers<T::kStages> *const barriers_;
+  Place<T::kStages> place_;
+};
+
+template <int kColumns, bool kSegmented>
+__device__ void consume(const Shape &s, const unsigned char *ring, unsigned char *buffer, int group,
+                        Barriers<Tile<kColumns>::kStages> *barriers) {
+  Product<kColumns> product(ring, group, barriers);
+  unsigned parity = 0;
+  float z[kColumns / 2];
+  for (Tiles tiles{s}; tiles.get(kColumns); tiles.next()) {
+    if constexpr (kSegmented) {
+      const int chunks = s.chunks / s.segments, longer = s.chunks % s.segments;
+      product.multiply(z, chunks + (longer > 0));
+      for (int segment = 1; segment < s.segments; ++segment) {
+        float next[kColumns / 2];
+        product.multiply(next, chunks + (segment < longer));
+#pragma unroll
+        for (int i = 0; i < kColumns / 2; ++i) z[i] += next[i];
+      }
+    } else {
+      product.multiply(z, s.chunks);
+    }
     const bool moderate = all_moderate(z);
     ptx::mbarrier_wait(&barriers->attn_full[group], parity);
     if (__all_sync(0xffffffff, moderate)) {
@@ -197,7 +230,7 @@ __device__ void consume(const Shape &s, const unsigned char *ring, unsigned char
 
 } // namespace
 
-template <int kColumns>
+template <int kColumns, bool kSegmented>
 static __global__ void __launch_bounds__(kThreads, 1)
     gated_mla_sm90_prefill(const __grid_constant__ bool pdl, const __grid_constant__ CUtensorMap weight,
                            const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap attn,
@@ -239,15 +272,15 @@ static __global__ void __launch_bounds__(kThreads, 1)
     __syncwarp();
   } else {
     ptx::setmaxnreg_inc<232>();
-    consume<kColumns>(s, ring, buffer + group * (T::kBoxes * kBoxBytes), group, &barriers);
+    consume<kColumns, kSegmented>(s, ring, buffer + group * (T::kBoxes * kBoxBytes), group, &barriers);
   }
   ptx::barrier_cluster_arrive_relaxed();
   ptx::barrier_cluster_wait(); // the other CTA's arrivals and loads go to this one's shared memory
 #endif
 }
 
-template <int kColumns>
-static gm_status run(const gm_exec *exec, const gm_gated_mla_problem *p) {
+template <int kColumns, bool kSegmented>
+static gm_status run(const gm_exec *exec, const gm_gated_mla_problem *p, int segments) {
   using T = Tile<kColumns>;
   CUtensorMap weight, x, attn, out;
   if (!gm_cuda_tensor_map(&weight, p->weight, p->n, p->k, kColumns / kCtas) ||
@@ -256,17 +289,19 @@ static gm_status run(const gm_exec *exec, const gm_gated_mla_problem *p) {
     return gm_gated_mla_sm80(exec, p);
   }
   const Shape shape = {static_cast<int>(divide_up(p->m, kCtas * kRows)), static_cast<int>(p->n / kColumns),
-                       static_cast<int>(divide_up(p->k, kDepth))};
+                       static_cast<int>(divide_up(p->k, kDepth)), segments};
   const int64_t tiles = static_cast<int64_t>(shape.row_pairs) * shape.column_tiles;
   const int64_t clusters = device_facts(exec).sm_count / kCtas;
   const Grid grid = {.x = kCtas * (tiles < clusters ? tiles : clusters),
                      .threads = kThreads,
                      .cluster = kCtas,
                      .shared_bytes = T::kSharedBytes};
-  return launch(exec, "gated_mla/cuda/sm90/prefill", gated_mla_sm90_prefill<kColumns>, grid, weight, x, attn, out,
-                shape);
+  return launch(exec, "gated_mla/cuda/sm90/prefill", gated_mla_sm90_prefill<kColumns, kSegmented>, grid, weight, x,
+                attn, out, shape);
 }
 
-extern "C" gm_status gm_gated_mla_sm90_prefill(const gm_exec *exec, const gm_gated_mla_problem *p, int columns) {
-  return columns == 128 ? run<128>(exec, p) : run<256>(exec, p);
+extern "C" gm_status gm_gated_mla_sm90_prefill(const gm_exec *exec, const gm_gated_mla_problem *p, int columns,
+                                               int segments) {
+  if (segments > 1) return run<128, true>(exec, p, segments);
+  return columns == 128 ? run<128, false>(exec, p, 1) : run<256, false>(exec, p, 1);
 }

@@ -14,6 +14,45 @@ __device__ __forceinline__ uint4 ld_global_v4(const void *p) {
   return v;
 }
 
+// Which lines the L2 replaces first, and last.
+__device__ __forceinline__ uint64_t policy_evict_first() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+__device__ __forceinline__ uint64_t policy_evict_last() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// Sixteen bytes or, not `valid`, zeros. One instruction: a branch around it would wait for the value where it ends.
+__device__ __forceinline__ uint4 ld_global_v4_if(bool valid, const void *p) {
+  uint4 v = make_uint4(0, 0, 0, 0);
+  asm volatile("{\n\t"
+               ".reg .pred valid;\n\t"
+               "setp.ne.b32 valid, %5, 0;\n\t"
+               "@valid ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n\t"
+               "}"
+               : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+               : "l"(p), "r"(static_cast<unsigned>(valid)));
+  return v;
+}
+
+// The same for what nobody writes while the kernel runs; it takes no place in the L1.
+__device__ __forceinline__ uint4 ld_global_constant_v4_if(bool valid, const void *p, uint64_t policy) {
+  uint4 v = make_uint4(0, 0, 0, 0);
+  asm volatile("{\n\t"
+               ".reg .pred valid;\n\t"
+               "setp.ne.b32 valid, %6, 0;\n\t"
+               "@valid ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;\n\t"
+               "}"
+               : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+               : "l"(p), "l"(policy), "r"(static_cast<unsigned>(valid)));
+  return v;
+}
+
 __device__ __forceinline__ float4 ld_global_f32x4(const float *p) {
   const uint4 v = ld_global_v4(p);
   return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
@@ -82,6 +121,16 @@ __device__ __forceinline__ uint32_t movmatrix_trans(uint32_t a) {
   uint32_t d;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(a));
   return d;
+}
+
+// Barrier 1 of the CTA, for all warps of `threads` threads: those that arrive do not wait for those that sync, which see
+// what the others have written.
+__device__ __forceinline__ void barrier_arrive(int threads) {
+  asm volatile("barrier.cta.arrive.aligned 1, %0;" ::"r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void barrier_sync(int threads) {
+  asm volatile("barrier.cta.sync.aligned 1, %0;" ::"r"(threads) : "memory");
 }
 
 #if __CUDA_ARCH__ >= 900

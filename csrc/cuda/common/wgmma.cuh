@@ -27,6 +27,9 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(const void *rows) {
   return kSwizzle128 | kEightRows | uint64_t{1} << 16 | (shared_address(rows) & 0x3ffff) >> 4;
 }
 
+// What to add to a descriptor for rows that lie so many bytes further.
+__device__ __forceinline__ constexpr unsigned wgmma_descriptor_step(unsigned bytes) { return bytes >> 4; }
+
 #define GM_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define GM_D8(i) GM_D4(i), GM_D4(i + 4)
 #define GM_D16(i) GM_D8(i), GM_D8(i + 8)
@@ -78,11 +81,9 @@ __device__ __forceinline__ void wgmma_m64k16(float (&d)[kN / 2], uint64_t a, uin
   }
 }
 
-// d += a b over the 64 columns of k of a stage, one group.
+// The same over 64 columns, one group.
 template <int kN>
-__device__ __forceinline__ void wgmma_m64k64(float (&d)[kN / 2], const void *a_rows, const void *b_rows,
-                                             bool accumulate) {
-  const uint64_t a = wgmma_descriptor(a_rows), b = wgmma_descriptor(b_rows);
+__device__ __forceinline__ void wgmma_m64k64(float (&d)[kN / 2], uint64_t a, uint64_t b, bool accumulate) {
   wgmma_fence();
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
