@@ -40,7 +40,6 @@ struct Tile {
   static constexpr int kBlocks = kTokens / kBlock;
   static constexpr int kWeightBytes = kRows * kDepth * 2;
   static constexpr int kStageBytes = kWeightBytes + kTokens * kDepth * 2;
-  static constexpr bool kHoldsAttn = kTokens <= 64; // else there are too few registers
 
   // What the other CTAs of a cluster send: a float4 from each thread for each block that this one finishes.
   static constexpr int mail_bytes(int split) {
@@ -125,6 +124,7 @@ __device__ void load(const Work<kRows, kTokens> &w, const CUtensorMap *map, int 
 template <int kRows, int kTokens>
 class Consumer {
   using T = Tile<kRows, kTokens>;
+  static constexpr bool kHoldsAttn = kTokens <= 64; // else there are too few registers
 
 public:
   __device__ Consumer(const Work<kRows, kTokens> &w, const uint16_t *attn, uint16_t *out)
@@ -135,7 +135,7 @@ public:
   }
 
   __device__ void load_attn() {
-    if constexpr (T::kHoldsAttn) {
+    if constexpr (kHoldsAttn) {
 #pragma unroll
       for (int block = 0; block < T::kBlocks; ++block) {
         if (has_output(block)) load_attn(block);
@@ -192,7 +192,7 @@ public:
     for (int block = 0; block < T::kBlocks; ++block) {
       if (!w_.finishes(block)) continue; // the same in all lanes, which exchange halves
       const bool valid = has_output(block);
-      if (!T::kHoldsAttn && valid) load_attn(block);
+      if (!kHoldsAttn && valid) load_attn(block);
       const float *sum = &sums_[4 * block];
       const uint32_t low = gate(low_[block], sum[0], sum[1]), high = gate(high_[block], sum[2], sum[3]);
       if (valid) store_out(block, low, high);
