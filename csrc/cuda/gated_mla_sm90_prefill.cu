@@ -1,6 +1,6 @@
 // Many rows of x: persistent clusters of two CTAs, one below the other, that share the columns of W. In a CTA one warp
-// fills the ring of stages, two warpgroups multiply 64 rows each, and one warp for each of them moves attn into a buffer
-// while they do and out of the same buffer when the gate is through.
+// fills the ring of stages, with the chunks of k of a tile and then its part of attn; two warpgroups multiply 64 rows each
+// and turn attn into out where it lies; and for each of them a warp stores that.
 #include "cuda/common/gate.cuh"
 #include "cuda/common/gated_mla.cuh"
 #include "cuda/common/tensor_map.cuh"
@@ -33,18 +33,23 @@ struct Shape {
 template <int kStages>
 struct Barriers {
   uint64_t full[kStages], empty[kStages];
-  uint64_t attn_full[kGroups], out_full[kGroups];
+  uint64_t out_ready[kGroups];
 };
 
 template <int kColumns>
 struct Tile {
   static constexpr int kXBytes = kRows * kDepth * 2;
   static constexpr int kStageBytes = kXBytes + kColumns * kDepth * 2;
-  static constexpr int kBoxes = kColumns / kBoxColumns;
-  static constexpr int kBufferBytes = kGroups * kBoxes * kBoxBytes;
-  static constexpr int kStages = (227 * 1024 - 256 - kBufferBytes) / kStageBytes;
-  static constexpr int kSharedBytes =
-      kStages * kStageBytes + kBufferBytes + static_cast<int>(sizeof(Barriers<kStages>));
+  static constexpr int kStages = (227 * 1024 - 256) / kStageBytes;
+  static constexpr int kSharedBytes = kStages * kStageBytes + static_cast<int>(sizeof(Barriers<kStages>));
+  // attn, and then out: boxes of one warpgroup's rows, those of the first warpgroup first. As many as there are in a tile of
+  // 128 columns are in a stage.
+  static constexpr int kBoxes = kColumns / kBoxColumns; // of a warpgroup
+  static constexpr int kStageBoxes = 4;
+  static constexpr int kAttnStages = kGroups * kBoxes / kStageBoxes;
+  static_assert(kStageBoxes * kBoxBytes <= kStageBytes && kStageBoxes % kBoxes == 0);
+  __host__ __device__ static constexpr int attn_stage(int group) { return group * kBoxes / kStageBoxes; }
+  __host__ __device__ static constexpr int attn_offset(int group) { return group * kBoxes % kStageBoxes * kBoxBytes; }
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -59,6 +64,8 @@ struct Place {
       parity ^= 1;
     }
   }
+  // The stage of the ring that is `further` on.
+  __device__ int ahead(int further) const { return (stage + further) % kStages; }
 };
 
 // The tiles of this CTA, in turn: bands of row tiles, and in each the columns from left to right.
@@ -78,58 +85,97 @@ struct Tiles {
   __device__ void next() { index += gridDim.x / kCtas; }
 };
 
-template <int kColumns>
-__device__ void produce(bool pdl, const Shape &s, const CUtensorMap *weight, const CUtensorMap *x, unsigned char *ring,
-                        Barriers<Tile<kColumns>::kStages> *barriers) {
-  using T = Tile<kColumns>;
-  constexpr int kShare = kColumns / kCtas; // rows of W that this CTA loads for both
-  const uint64_t again = ptx::policy_evict_last();
-  const unsigned rank = ptx::cluster_ctarank();
-  Place<T::kStages> place;
-  bool first = true;
-  for (Tiles tiles{s}; tiles.get(kColumns); tiles.next()) {
-    for (int i = 0; i < s.chunks; ++i) {
-      unsigned char *stage = ring + place.stage * T::kStageBytes;
-      uint64_t *full = &barriers->full[place.stage];
-      ptx::mbarrier_wait(&barriers->empty[place.stage], place.parity ^ 1);
-      ptx::mbarrier_arrive_expect_tx(full, T::kStageBytes);
-      ptx::cp_async_bulk_tensor_multicast(stage + T::kXBytes + rank * (kShare * kDepth * 2), weight, i * kDepth,
-                                          tiles.column + static_cast<int>(rank) * kShare, full, (1 << kCtas) - 1,
-                                          again);
-      if (first) {
-        wait_for_inputs(pdl);
-        first = false;
-      }
-      ptx::cp_async_bulk_tensor(stage, x, i * kDepth, tiles.row, full, again);
-      place.next();
-    }
-  }
+// To both CTAs, each of which fills the stages of both.
+template <int kStages>
+__device__ void release(Barriers<kStages> *barriers, int stage, unsigned cta) {
+  ptx::mbarrier_arrive_remote(&barriers->empty[stage], cta);
 }
 
-// Moves attn and out of one warpgroup.
+// One thread.
 template <int kColumns>
-__device__ void move(bool pdl, const Shape &s, const CUtensorMap *attn, const CUtensorMap *out, unsigned char *buffer,
-                     int group, Barriers<Tile<kColumns>::kStages> *barriers) {
+class Producer {
   using T = Tile<kColumns>;
-  const uint64_t once = ptx::policy_evict_first();
-  unsigned parity = 0;
-  wait_for_inputs(pdl);
-  for (Tiles tiles{s}; tiles.get(kColumns); tiles.next()) {
-    const int row = tiles.row + group * kGroupRows;
-    ptx::cp_async_bulk_wait_group_read(); // the tile before has left the buffer
-    ptx::mbarrier_arrive_expect_tx(&barriers->attn_full[group], T::kBoxes * kBoxBytes);
-    for (int box = 0; box < T::kBoxes; ++box) {
-      ptx::cp_async_bulk_tensor(buffer + box * kBoxBytes, attn, tiles.column + box * kBoxColumns, row,
-                                &barriers->attn_full[group], once);
+
+public:
+  __device__ Producer(const Shape &s, const CUtensorMap *weight, const CUtensorMap *x, const CUtensorMap *attn,
+                      unsigned char *ring, Barriers<T::kStages> *barriers)
+      : s_(s), weight_(weight), x_(x), attn_(attn), ring_(ring), barriers_(barriers), rank_(ptx::cluster_ctarank()) {}
+
+  __device__ void run(bool pdl) {
+    bool first = true;
+    for (Tiles tiles{s_}; tiles.get(kColumns); tiles.next()) {
+      for (int i = 0; i < s_.chunks; ++i) {
+        unsigned char *stage = acquire(T::kStageBytes);
+        load_weight(stage, i, tiles.column);
+        if (first) wait_for_inputs(pdl); // of which W is none
+        first = false;
+        ptx::cp_async_bulk_tensor(stage, x_, i * kDepth, tiles.row, full(), again_);
+        place_.next();
+      }
+      for (int i = 0; i < T::kAttnStages; ++i) {
+        load_attn(acquire(T::kStageBoxes * kBoxBytes), i, tiles);
+        place_.next();
+      }
     }
-    ptx::mbarrier_wait(&barriers->out_full[group], parity);
+  }
+
+private:
+  __device__ uint64_t *full() const { return &barriers_->full[place_.stage]; }
+
+  // Both CTAs' producers arrive when the stage is empty in both, so that no one is a round of the ring ahead.
+  __device__ unsigned char *acquire(int bytes) {
+    ptx::mbarrier_wait(&barriers_->empty[place_.stage], place_.parity ^ 1);
+    ptx::mbarrier_arrive_expect_tx(full(), bytes);
+    ptx::mbarrier_arrive_remote(full(), rank_ ^ 1);
+    return ring_ + place_.stage * T::kStageBytes;
+  }
+
+  // A half for both.
+  __device__ void load_weight(unsigned char *stage, int chunk, int column) {
+    constexpr int kShare = kColumns / kCtas;
+    const int first = static_cast<int>(rank_) * kShare;
+    ptx::cp_async_bulk_tensor_multicast(stage + T::kXBytes + first * (kDepth * 2), weight_, chunk * kDepth,
+                                        column + first, full(), (1 << kCtas) - 1, again_);
+  }
+
+  __device__ void load_attn(unsigned char *stage, int attn_stage, const Tiles &tiles) {
+    for (int i = 0; i < T::kStageBoxes; ++i) {
+      const int box = attn_stage * T::kStageBoxes + i, group = box / T::kBoxes;
+      ptx::cp_async_bulk_tensor(stage + i * kBoxBytes, attn_, tiles.column + box % T::kBoxes * kBoxColumns,
+                                tiles.row + group * kGroupRows, full(), once_);
+    }
+  }
+
+  const Shape &s_;
+  const CUtensorMap *const weight_, *const x_, *const attn_;
+  unsigned char *const ring_;
+  Barriers<T::kStages> *const barriers_;
+  const unsigned rank_;
+  const uint64_t again_ = ptx::policy_evict_last(), once_ = ptx::policy_evict_first();
+  Place<T::kStages> place_;
+};
+
+// One thread: stores what a warpgroup has made.
+template <int kColumns>
+__device__ void store(const Shape &s, const CUtensorMap *out, const unsigned char *ring, int group,
+                      Barriers<Tile<kColumns>::kStages> *barriers) {
+  using T = Tile<kColumns>;
+  unsigned parity = 0;
+  Place<T::kStages> place;
+  for (Tiles tiles{s}; tiles.get(kColumns); tiles.next()) {
+    const int stage = place.ahead(s.chunks + T::attn_stage(group));
+    const unsigned char *boxes = ring + stage * T::kStageBytes + T::attn_offset(group);
+    ptx::mbarrier_wait(&barriers->out_ready[group], parity);
     for (int box = 0; box < T::kBoxes; ++box) {
-      ptx::cp_async_bulk_tensor_store(out, tiles.column + box * kBoxColumns, row, buffer + box * kBoxBytes);
+      ptx::cp_async_bulk_tensor_store(out, tiles.column + box * kBoxColumns, tiles.row + group * kGroupRows,
+                                      boxes + box * kBoxBytes);
     }
     ptx::cp_async_bulk_commit_group();
+    ptx::cp_async_bulk_wait_group_read();
+    for (int cta = 0; cta < kCtas; ++cta) release(barriers, stage, cta);
+    place.stage = place.ahead(s.chunks + T::kAttnStages);
     parity ^= 1;
   }
-  ptx::cp_async_bulk_wait_group_read(); // shared memory outlives its readers
 }
 
 // attn becomes out, in place.
@@ -157,72 +203,92 @@ __device__ bool all_moderate(const float (&z)[kCount]) {
   return ptx::max_nan(ptx::max_nan(largest[0], largest[1]), ptx::max_nan(largest[2], largest[3])) <= kModerateLogit;
 }
 
-// The product of one warpgroup's rows, tile after tile.
+// A warpgroup's part of a tile after the other.
 template <int kColumns>
-class Product {
+class Consumer {
   using T = Tile<kColumns>;
 
 public:
-  __device__ Product(const unsigned char *ring, int group, Barriers<T::kStages> *barriers)
-      : a_(ptx::wgmma_descriptor(ring + group * (kGroupRows * kDepth * 2))),
-        b_(ptx::wgmma_descriptor(ring + T::kXBytes)), barriers_(barriers) {}
+  __device__ Consumer(unsigned char *ring, int group, Barriers<T::kStages> *barriers)
+      : ring_(ring), group_(group), barriers_(barriers),
+        a_(ptx::wgmma_descriptor(ring + group * (kGroupRows * kDepth * 2))),
+        b_(ptx::wgmma_descriptor(ring + T::kXBytes)) {}
 
   // z = the product over the next chunks.
   __device__ void multiply(float (&z)[kColumns / 2], int chunks) {
     int before = 0;
     for (int i = 0; i < chunks; ++i) {
-      ptx::mbarrier_wait(&barriers_->full[place_.stage], place_.parity);
+      wait();
       const unsigned offset = place_.stage * ptx::wgmma_descriptor_step(T::kStageBytes);
       ptx::wgmma_m64k64<kColumns>(z, a_ + offset, b_ + offset, i > 0);
       ptx::wgmma_wait_group<1>(); // the stage before is read
-      if (i > 0) release(before);
+      if (i > 0) release_both(before);
       before = place_.stage;
       place_.next();
     }
     ptx::wgmma_wait_group<0>();
-    release(before);
+    release_both(before);
+  }
+
+  // attn becomes out, in the stages behind the chunks.
+  __device__ void gate(const float (&z)[kColumns / 2]) {
+    const bool moderate = all_moderate(z);
+    pass(T::attn_stage(group_));
+    wait();
+    unsigned char *boxes = ring_ + place_.stage * T::kStageBytes + T::attn_offset(group_);
+    if (__all_sync(0xffffffff, moderate)) {
+      gate_tile<kColumns>(z, boxes, [](uint32_t attn, float z0, float z1) { return gated_moderate(attn, z0, z1); });
+    } else {
+      gate_tile<kColumns>(z, boxes, [](uint32_t attn, float z0, float z1) { return gated(attn, z0, z1); });
+    }
+    ptx::fence_proxy_async(); // for the store, after which the stage is released
+    ptx::mbarrier_arrive(&barriers_->out_ready[group_]);
+    place_.next();
+    pass(T::kAttnStages - 1 - T::attn_stage(group_));
   }
 
 private:
-  __device__ void release(int stage) { // to both CTAs, which fill it
-    const int thread = static_cast<int>(threadIdx.x) % kGroup;
-    if (thread < kCtas) ptx::mbarrier_arrive_remote(&barriers_->empty[stage], thread);
+  __device__ void wait() { ptx::mbarrier_wait(&barriers_->full[place_.stage], place_.parity); }
+
+  // Stages of the other warpgroup. They are waited for all the same: the release after this one is of the next round.
+  __device__ void pass(int stages) {
+    for (int i = 0; i < stages; ++i) {
+      wait();
+      release_both(place_.stage);
+      place_.next();
+    }
   }
 
-  const uint64_t a_, b_; // of the first stage
+  __device__ void release_both(int stage) {
+    const int thread = static_cast<int>(threadIdx.x) % kGroup;
+    if (thread < kCtas) release(barriers_, stage, thread);
+  }
+
+  unsigned char *const ring_;
+  const int group_;
   Barriers<T::kStages> *const barriers_;
+  const uint64_t a_, b_; // of the first stage
   Place<T::kStages> place_;
 };
 
 template <int kColumns, bool kSegmented>
-__device__ void consume(const Shape &s, const unsigned char *ring, unsigned char *buffer, int group,
-                        Barriers<Tile<kColumns>::kStages> *barriers) {
-  Product<kColumns> product(ring, group, barriers);
-  unsigned parity = 0;
+__device__ void consume(const Shape &s, unsigned char *ring, int group, Barriers<Tile<kColumns>::kStages> *barriers) {
+  Consumer<kColumns> consumer(ring, group, barriers);
   float z[kColumns / 2];
   for (Tiles tiles{s}; tiles.get(kColumns); tiles.next()) {
     if constexpr (kSegmented) {
       const int chunks = s.chunks / s.segments, longer = s.chunks % s.segments;
-      product.multiply(z, chunks + (longer > 0));
+      consumer.multiply(z, chunks + (longer > 0));
       for (int segment = 1; segment < s.segments; ++segment) {
         float next[kColumns / 2];
-        product.multiply(next, chunks + (segment < longer));
+        consumer.multiply(next, chunks + (segment < longer));
 #pragma unroll
         for (int i = 0; i < kColumns / 2; ++i) z[i] += next[i];
       }
     } else {
-      product.multiply(z, s.chunks);
+      consumer.multiply(z, s.chunks);
     }
-    const bool moderate = all_moderate(z);
-    ptx::mbarrier_wait(&barriers->attn_full[group], parity);
-    if (__all_sync(0xffffffff, moderate)) {
-      gate_tile<kColumns>(z, buffer, [](uint32_t attn, float z0, float z1) { return gated_moderate(attn, z0, z1); });
-    } else {
-      gate_tile<kColumns>(z, buffer, [](uint32_t attn, float z0, float z1) { return gated(attn, z0, z1); });
-    }
-    ptx::fence_proxy_async(); // for the store
-    ptx::mbarrier_arrive(&barriers->out_full[group]);
-    parity ^= 1;
+    consumer.gate(z);
   }
 }
 
@@ -238,21 +304,17 @@ static __global__ void __launch_bounds__(kThreads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using T = Tile<kColumns>;
   extern __shared__ __align__(kSwizzleBytes) unsigned char ring[];
-  unsigned char *buffer = ring + T::kStages * T::kStageBytes;
-  auto &barriers = *reinterpret_cast<Barriers<T::kStages> *>(buffer + T::kBufferBytes);
+  auto &barriers = *reinterpret_cast<Barriers<T::kStages> *>(ring + T::kStages * T::kStageBytes);
   if (threadIdx.x == 0) {
     ptx::prefetch_tensormap(&weight);
     ptx::prefetch_tensormap(&x);
     ptx::prefetch_tensormap(&attn);
     ptx::prefetch_tensormap(&out);
     for (int i = 0; i < T::kStages; ++i) {
-      ptx::mbarrier_init(&barriers.full[i], 1);
+      ptx::mbarrier_init(&barriers.full[i], kCtas);
       ptx::mbarrier_init(&barriers.empty[i], kCtas * kGroups);
     }
-    for (int i = 0; i < kGroups; ++i) {
-      ptx::mbarrier_init(&barriers.attn_full[i], 1);
-      ptx::mbarrier_init(&barriers.out_full[i], kGroup);
-    }
+    for (int i = 0; i < kGroups; ++i) ptx::mbarrier_init(&barriers.out_ready[i], kGroup);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
@@ -264,15 +326,15 @@ static __global__ void __launch_bounds__(kThreads, 1)
     const int warp = static_cast<int>(threadIdx.x) % kGroup / kWarp;
     if (threadIdx.x % kWarp == 0) {
       if (warp == 0) {
-        produce<kColumns>(pdl, s, &weight, &x, ring, &barriers);
+        Producer<kColumns>(s, &weight, &x, &attn, ring, &barriers).run(pdl);
       } else if (warp <= kGroups) {
-        move<kColumns>(pdl, s, &attn, &out, buffer + (warp - 1) * (T::kBoxes * kBoxBytes), warp - 1, &barriers);
+        store<kColumns>(s, &out, ring, warp - 1, &barriers);
       }
     }
     __syncwarp();
   } else {
     ptx::setmaxnreg_inc<232>();
-    consume<kColumns, kSegmented>(s, ring, buffer + group * (T::kBoxes * kBoxBytes), group, &barriers);
+    consume<kColumns, kSegmented>(s, ring, group, &barriers);
   }
   ptx::barrier_cluster_arrive_relaxed();
   ptx::barrier_cluster_wait(); // the other CTA's arrivals and loads go to this one's shared memory
