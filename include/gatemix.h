@@ -12,7 +12,8 @@
  *   - An epsilon is used as given: any finite value >= 0, never clamped.
  *   - A pointer needs the alignment of its element (2 or 4 bytes), no more.
  *   - Same inputs, same bits, whatever the number of threads, as long as they agree on flushing subnormals. In the
- *     mHC operators, hc_collapse and rms_norm a token's result does not depend on the other tokens.
+ *     mHC operators, hc_collapse and rms_norm a token's result does not depend on the other tokens; in gm_gated_mla
+ *     its last bits may, unless GM_BATCH_INVARIANT is set.
  *   - Outputs are contiguous. The address range from an output's first byte to its last may meet that of another
  *     argument only where an operator says so.
  *   - An operator uses at most 128 KiB of stack, on the calling thread and in each parallel task.
@@ -68,9 +69,10 @@ enum { GM_BACKEND_CPU = 1, GM_BACKEND_CUDA = 2 };
 
 /** Bits of gm_exec.flags. */
 enum {
-  GM_PORTABLE = 1,  /**< run the portable kernels, whatever the hardware offers */
-  GM_NO_AVX512 = 2, /**< CPU: do not use AVX-512 */
-  GM_PDL = 4        /**< CUDA: programmatic dependent launch, see below; no effect below compute capability 9.0 */
+  GM_PORTABLE = 1,       /**< run the portable kernels, whatever the hardware offers */
+  GM_NO_AVX512 = 2,      /**< CPU: do not use AVX-512 */
+  GM_PDL = 4,            /**< CUDA: programmatic dependent launch, see below; no effect below compute capability 9.0 */
+  GM_BATCH_INVARIANT = 8 /**< gm_gated_mla: a row's bits depend neither on m nor on other rows, see below */
 };
 
 /** Modes of gm_hc_head. */
@@ -107,6 +109,11 @@ typedef struct gm_parallel {
  * gm_mhc_post_collapse_rms_norm. So with GM_PDL these must not be written by the preceding kernel, nor by an earlier one
  * that may still run beside it.
  *
+ * With GM_BATCH_INVARIANT gm_gated_mla sums over k in one order whatever m is: on one device, with the same other flags
+ * and operands that are aligned alike, a row's bits depend neither on m nor on its neighbours. Without it m chooses
+ * between kernels, and not all sum in the same order. docs/performance.md says what it costs. To the other operators,
+ * whose tokens are independent anyway, it makes no difference.
+ *
  * A later version may append fields, after the padding at the end: a struct_size beyond what this version knows is
  * accepted, up to 1024, if the unknown tail is zero. */
 typedef struct gm_exec {
@@ -117,7 +124,7 @@ typedef struct gm_exec {
   const gm_parallel *parallel; /**< CPU: NULL = the calling thread only */
   void *workspace;             /**< no operator of this version needs one */
   size_t workspace_size;       /**< in bytes */
-  uint32_t flags;              /**< GM_PORTABLE, GM_NO_AVX512, GM_PDL */
+  uint32_t flags;              /**< GM_PORTABLE, GM_NO_AVX512, GM_PDL, GM_BATCH_INVARIANT */
 } gm_exec;
 
 /* ---- The library ------------------------------------------------------------------------------------- */
@@ -172,8 +179,7 @@ enum {
 /** What gm_gated_mla's weight rows must be a multiple of. */
 enum { GM_GATE_WIDTH_MULTIPLE = 256 };
 
-/** What the support check looks at. Truth values are 0 or 1. struct_size works as in gm_exec.
- * This version has no CUDA kernel for the gate: with GM_BACKEND_CUDA set backend_usable to 0. */
+/** What the support check looks at. Truth values are 0 or 1. struct_size works as in gm_exec. */
 typedef struct gm_gate_facts {
   size_t struct_size;        /**< sizeof(gm_gate_facts) */
   int32_t enabled;           /**< see gm_gate_enabled() */

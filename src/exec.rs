@@ -123,6 +123,15 @@ impl<M: Memory> Exec<M> {
         Self { flags: self.flags | sys::GM_PORTABLE as u32, ..self }
     }
 
+    /// With one order of summation in [`gated_mla`](crate::gated_mla()) whatever the number of rows.
+    ///
+    /// On one device, with the same other settings and operands that are aligned alike, a row's bits then depend neither
+    /// on how many rows go along nor on what is in them. `docs/performance.md` says what that costs. To the other
+    /// operators, whose tokens are independent anyway, it makes no difference.
+    pub fn batch_invariant(self) -> Self {
+        Self { flags: self.flags | sys::GM_BATCH_INVARIANT as u32, ..self }
+    }
+
     /// Calls a C operator.
     pub(crate) fn run(&self, operator: impl FnOnce(*const sys::gm_exec) -> sys::gm_status) -> Result<()> {
         let parallel = if self.parallel { runner() } else { None };

@@ -2,7 +2,7 @@
 //!
 //! | operator | | CPU | CUDA |
 //! |---|---|---|---|
-//! | [`gated_mla()`] | `attn * sigmoid(x @ weight^T)`, the output gate of an MLA layer | yes | no |
+//! | [`gated_mla()`] | `attn * sigmoid(x @ weight^T)`, the output gate of an MLA layer | yes | yes |
 //! | [`rms_norm`] | RMS normalisation, with or without a weight | yes | yes |
 //! | [`hc_collapse`] | the weighted sum of the residual streams | yes | yes |
 //! | [`hc_head`] | gates, then the weighted sum, before the language-model head | yes | yes |
@@ -29,8 +29,8 @@
 //!
 //! # Guarantees
 //! The same inputs give the same bits, whatever the number of threads, as long as they agree on flushing subnormals. In
-//! all operators but the gate, a token's result does not depend on the other tokens. No tokens is a success that
-//! computes nothing.
+//! all operators but the gate, a token's result does not depend on the other tokens; in the gate its last bits may, unless
+//! the `Exec` is [`batch_invariant`](Exec::batch_invariant). No tokens is a success that computes nothing.
 //!
 //! # On CUDA
 //! With feature `cudarc`, `Exec::cudarc` and `Tensor::from_cudarc` take the streams and slices of the crate cudarc,

@@ -38,6 +38,8 @@ pub const GM_PORTABLE: i32 = 1;
 pub const GM_NO_AVX512: i32 = 2;
 /// CUDA: programmatic dependent launch, see below; no effect below compute capability 9.0
 pub const GM_PDL: i32 = 4;
+/// gm_gated_mla: a row's bits depend neither on m nor on other rows, see below
+pub const GM_BATCH_INVARIANT: i32 = 8;
 /// the normalised row is rounded to bf16 before the projection (vLLM)
 pub const GM_HEAD_ROUNDED: i32 = 0;
 /// the projection is scaled afterwards, all in fp32 (DeepSeek's reference)
@@ -134,6 +136,11 @@ impl Default for gm_parallel {
  gm_mhc_post_collapse_rms_norm. So with GM_PDL these must not be written by the preceding kernel, nor by an earlier one
  that may still run beside it.
 
+ With GM_BATCH_INVARIANT gm_gated_mla sums over k in one order whatever m is: on one device, with the same other flags
+ and operands that are aligned alike, a row's bits depend neither on m nor on its neighbours. Without it m chooses
+ between kernels, and not all sum in the same order. docs/performance.md says what it costs. To the other operators,
+ whose tokens are independent anyway, it makes no difference.
+
  A later version may append fields, after the padding at the end: a struct_size beyond what this version knows is
  accepted, up to 1024, if the unknown tail is zero.
 ```*/
@@ -153,7 +160,7 @@ pub struct gm_exec {
     pub workspace: *mut ::core::ffi::c_void,
     /// in bytes
     pub workspace_size: usize,
-    /// GM_PORTABLE, GM_NO_AVX512, GM_PDL
+    /// GM_PORTABLE, GM_NO_AVX512, GM_PDL, GM_BATCH_INVARIANT
     pub flags: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -218,8 +225,7 @@ pub const GM_GATE_WIDTH: i32 = 8;
 pub const GM_GATE_NOT_CONTIGUOUS: i32 = 9;
 pub const GM_GATE_REASON_COUNT: i32 = 10;
 pub const GM_GATE_WIDTH_MULTIPLE: i32 = 256;
-/** What the support check looks at. Truth values are 0 or 1. struct_size works as in gm_exec.
- This version has no CUDA kernel for the gate: with GM_BACKEND_CUDA set backend_usable to 0.*/
+/// What the support check looks at. Truth values are 0 or 1. struct_size works as in gm_exec.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct gm_gate_facts {

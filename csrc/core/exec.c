@@ -18,7 +18,7 @@ gm_status gm_check_exec(const gm_exec *exec) {
     return gm_fail(GM_ERROR_NULL_POINTER, "exec is NULL, but a gm_exec is required");
   }
   GM_TRY(gm_check_struct_size(exec, "exec", offsetof(gm_exec, flags) + sizeof exec->flags, sizeof *exec));
-  const uint32_t known = GM_PORTABLE | GM_NO_AVX512 | GM_PDL;
+  const uint32_t known = GM_PORTABLE | GM_NO_AVX512 | GM_PDL | GM_BATCH_INVARIANT;
   if ((exec->flags & ~known) != 0) {
     return gm_fail(GM_ERROR_INVALID_VALUE, "exec.flags = 0x%" PRIx32 " has unknown bits 0x%" PRIx32, exec->flags,
                    exec->flags & ~known);

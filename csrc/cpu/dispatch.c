@@ -152,7 +152,9 @@ gm_status gm_gated_mla_cpu(const gm_exec *exec, const gm_gated_mla_problem *p) {
   /* Rows of x up to which reading the weight as it lies beats packing it: docs/tuning.md, 2026-12-01. */
   static const int64_t gemv_max_rows[kIsaCount] = {8, 12, 48};
   const isa i = choose_isa(exec->flags);
-  if (p->m <= gemv_max_rows[i]) {
+  /* Where the weight is packed, vectors sum k in another order; portable C has one order. */
+  const int fixed_order = (exec->flags & GM_BATCH_INVARIANT) && i != kPortable;
+  if (p->m <= gemv_max_rows[i] || fixed_order) {
     return run(exec, &gated_mla_gemv, i, p, p->n, kGemvRows, kGemvRows);
   }
   return run(exec, &gated_mla_gemm, i, p, divide_up(p->m, GM_GEMM_TILE_M) * (p->n / GM_GEMM_TILE_N), 1, 1);

@@ -10,12 +10,13 @@ GM_INLINE void gate(const float *z, const uint16_t *attn, uint16_t *out, int64_t
   vf_store_bf16(out, vf_round_bf16(vf_mul(a, vf_sigmoid(vf_load(z, count)))), count);
 }
 
-/* ---- Few rows of x: the weight is read from memory once, as it lies. ---- */
+/* ---- Few rows of x: the weight is read as it lies, from memory once. ---- */
 
 enum {
   kGroup = kRegisters == 32 ? 5 : 4,      /* rows of x that go through a few rows of the weight together */
   kWeightRows = kRegisters == 32 ? 4 : 2, /* kGroup * kWeightRows sums and their operands fit the registers */
-  kMaxWeightRows = 8
+  kMaxWeightRows = 8,
+  kBlock = 64 /* rows of x that share a reading of the weight from memory */
 };
 
 GM_INLINE void dot_step(const uint16_t *x, const uint16_t *w, int64_t k, int64_t count, vf sum[kGroup][kMaxWeightRows],
@@ -65,13 +66,19 @@ GM_INLINE void dots(const gm_gated_mla_problem *p, int64_t m0, int64_t n, int M,
   }
 }
 
-/* All rows of x, in groups of about the same size: only the first finds its weight rows in memory, the others in the
- * nearest cache. */
-static void grouped_dots(const gm_gated_mla_problem *p, int64_t begin, int64_t end) {
-  const int64_t groups = (p->m + kGroup - 1) / kGroup, size = (p->m + groups - 1) / groups;
+/* `total` in parts of about the same size: how many of them each has if none may have more than `most`. */
+static int64_t even_part(int64_t total, int64_t most) {
+  const int64_t parts = (total + most - 1) / most;
+  return (total + parts - 1) / parts;
+}
+
+/* Rows [m_begin, m_end) of x, in groups: only the first finds its weight rows in memory, the others in the nearest
+ * cache. */
+static void grouped_dots(const gm_gated_mla_problem *p, int64_t m_begin, int64_t m_end, int64_t begin, int64_t end) {
+  const int64_t size = even_part(m_end - m_begin, kGroup);
   for (int64_t n = begin; n < end; n += kWeightRows) {
-    for (int64_t m = 0; m < p->m; m += size) {
-      switch (min(size, p->m - m)) {
+    for (int64_t m = m_begin; m < m_end; m += size) {
+      switch (min(size, m_end - m)) {
       case 1: dots(p, m, n, 1, kWeightRows); break;
       case 2: dots(p, m, n, 2, kWeightRows); break;
       case 3: dots(p, m, n, 3, kWeightRows); break;
@@ -92,8 +99,11 @@ void GM_TWIN(gm_gated_mla_gemv)(const void *problem, int64_t begin, int64_t end)
     for (int64_t n = begin; n < end; n += 2 * kWeightRows) {
       dots(p, 0, n, 2, 2 * kWeightRows);
     }
-  } else {
-    grouped_dots(p, begin, end);
+  } else { /* many rows, if one order of summation is asked for, in blocks that stay in a cache */
+    const int64_t size = even_part(p->m, kBlock);
+    for (int64_t m = 0; m < p->m; m += size) {
+      grouped_dots(p, m, min(m + size, p->m), begin, end);
+    }
   }
 }
 
