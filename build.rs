@@ -24,8 +24,8 @@ const ISAS: [(&str, &[&str]); 2] = [
     ("_avx512", &["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx2", "-mfma", "-mf16c"]),
 ];
 
-const CUDA_ARCHS: [&str; 6] = ["80", "86", "89", "90a", "100f", "120"];
-const CUDA_PTX: &str = "-gencode=arch=compute_80,code=compute_80";
+/// Machine code, and PTX for devices that are newer than all of it.
+const CUDA_CODE: [&str; 7] = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100f", "sm_120", "compute_80"];
 
 fn main() {
     for path in ["build.rs", "csrc", "include"] {
@@ -113,7 +113,7 @@ fn compile_cuda(nvcc: &Path) -> Vec<PathBuf> {
     // SAFETY: a build script has one thread.
     unsafe { env::set_var("NVCC", nvcc) };
     append_to_variable("CXXFLAGS", "-fno-lto");
-    let gencode = gencode_flags();
+    let code = code_flags();
     let compile = |file: PathBuf| {
         let mut build = cc::Build::new();
         build.cuda(true).ccbin(false).cpp_link_stdlib(None);
@@ -123,7 +123,7 @@ fn compile_cuda(nvcc: &Path) -> Vec<PathBuf> {
         if is_ci() {
             build.flag("-Werror=all-warnings");
         }
-        for flag in &gencode {
+        for flag in &code {
             build.flag(flag);
         }
         build.compile_intermediates()
@@ -131,21 +131,24 @@ fn compile_cuda(nvcc: &Path) -> Vec<PathBuf> {
     files("csrc/cuda", "cu").into_iter().flat_map(compile).collect()
 }
 
-fn gencode_flags() -> Vec<String> {
-    let machine_code = |arch: &str| format!("-gencode=arch=compute_{arch},code=sm_{arch}");
+/// What to compile for; device.cu hands it on to the support check.
+fn code_flags() -> Vec<String> {
     let list = variable("GATEMIX_CUDA_ARCHS").unwrap_or_default();
     let list = list.to_string_lossy();
-    let archs: Vec<&str> = list.split([';', ',', ' ']).filter(|arch| !arch.is_empty()).collect();
-    if archs.is_empty() {
-        return CUDA_ARCHS.into_iter().map(machine_code).chain([CUDA_PTX.to_string()]).collect();
+    let mut code: Vec<String> = list.split([';', ',', ' ']).filter(|arch| !arch.is_empty()).map(machine_code).collect();
+    if code.is_empty() {
+        code = CUDA_CODE.map(String::from).into();
     }
-    for arch in &archs {
-        let number = arch.strip_suffix(['a', 'f']).unwrap_or(arch);
-        if number.parse::<u32>().is_err() {
-            fail(&format!("GATEMIX_CUDA_ARCHS: {arch:?} is not an architecture like 80, 90a or 100f"));
-        }
+    let gencode = |code: &String| format!("-gencode=arch={},code={code}", code.replace("sm_", "compute_"));
+    code.iter().map(gencode).chain([format!("-DGM_CUDA_CODE={}", code.join(":"))]).collect()
+}
+
+/// 90 is taken for 90a, which runs on the same devices and has all of their instructions.
+fn machine_code(arch: &str) -> String {
+    if arch.strip_suffix(['a', 'f']).unwrap_or(arch).parse::<u32>().is_err() {
+        fail(&format!("GATEMIX_CUDA_ARCHS: {arch:?} is not an architecture like 80, 90a or 100f"));
     }
-    archs.into_iter().map(machine_code).collect()
+    format!("sm_{}", if arch == "90" { "90a" } else { arch })
 }
 
 fn find_nvcc() -> PathBuf {

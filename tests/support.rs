@@ -1,21 +1,21 @@
 //! The support check of `gated_mla`: reasons in their order, sentences with the offending value.
 mod common;
 
+use std::ffi::{CStr, c_char};
+
 use common::rerun;
 use gatemix::{
     Backend, DType, GateFacts, Gating, UnsupportedReason as Reason, gate_enabled, gated_mla_support,
     gated_mla_support_all,
 };
 
-const CAPABILITIES: [(u8, u8); 9] = [(8, 0), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0), (12, 1)];
-
 fn good() -> GateFacts {
     GateFacts {
         enabled: true,
         has_gate: true,
         backend_usable: true,
-        backend: Some(Backend::Cuda),
-        capability: Some((9, 0)),
+        backend: Some(Backend::Cpu),
+        capability: None,
         gating: Gating::Elementwise,
         weight_dtype: Some(DType::Bf16),
         x_contiguous: true,
@@ -28,6 +28,11 @@ fn good() -> GateFacts {
 /// A way to spoil good facts, the reason that it gives, and what the sentence must hold.
 type Spoiler = (fn(&mut GateFacts), Reason, &'static [&'static str]);
 
+/// Another one than the backend may be.
+fn old_gpu(facts: &mut GateFacts) {
+    (facts.backend, facts.capability) = (facts.backend.and(Some(Backend::Cuda)), Some((7, 5)));
+}
+
 /// In the order in which the reasons are checked. No platform has no capability list, so Backend stands without
 /// Capability.
 const SPOILERS: [Spoiler; 9] = [
@@ -35,7 +40,7 @@ const SPOILERS: [Spoiler; 9] = [
     (|f| f.has_gate = false, Reason::NoGate, &["has_gate", "0"]),
     (|f| f.backend_usable = false, Reason::NotBuilt, &["backend"]),
     (|f| f.backend = None, Reason::Backend, &["backend = 0"]),
-    (|f| f.capability = Some((7, 5)), Reason::Capability, &["75", "80, 86, 87, 89, 90, 100, 103, 120, 121"]),
+    (old_gpu, Reason::Capability, &["compute capability 75", "has kernels for: "]),
     (|f| f.gating = Gating::Headwise, Reason::GatingType, &["headwise", "elementwise"]),
     (|f| f.weight_dtype = Some(DType::F16), Reason::WeightDtype, &["f16", "bf16"]),
     (|f| f.gate_width = 16383, Reason::Width, &["16383", "multiple of 256"]),
@@ -77,19 +82,95 @@ fn the_first_of_several_reasons_is_given() {
     }
 }
 
+// Inside the library, for lists that this build doesn't have.
+unsafe extern "C" {
+    fn gm_capability_served(code: *const c_char, capability: i32) -> bool;
+    fn gm_capability_list(code: *const c_char, text: *mut c_char, size: usize);
+}
+
+fn list(code: &CStr) -> String {
+    let mut text = [0; 80];
+    // SAFETY: a string, and memory of this size.
+    unsafe {
+        gm_capability_list(code.as_ptr(), text.as_mut_ptr(), text.len());
+        CStr::from_ptr(text.as_ptr()).to_str().unwrap().into()
+    }
+}
+
 #[test]
-fn capabilities() {
-    for major in 0..16 {
-        for minor in 0..10 {
-            let facts = GateFacts { capability: Some((major, minor)), ..good() };
-            let verdict = gated_mla_support(&facts);
-            assert_eq!(verdict.is_ok(), CAPABILITIES.contains(&(major, minor)), "{major}.{minor}");
+fn the_capabilities_of_a_narrowed_build() {
+    for (code, want) in [
+        (c"", "none"),
+        (c"sm_90a", "90"),
+        (c"sm_80", "80, 86, 87, 88, 89"),
+        (c"sm_87", "87, 88, 89"),
+        (c"sm_86:sm_90a", "86, 87, 88, 89, 90"),
+        (c"sm_90a:sm_80", "80, 86, 87, 88, 89, 90"),
+        (c"sm_100f", "100, 103"),
+        (c"sm_100a:sm_103a", "100, 103"),
+        (c"sm_103f:sm_120a", "103, 120"),
+        (c"sm_100:sm_121", "100, 103, 121"),
+        (c"sm_110:sm_120", "110, 120, 121"),
+        (c"compute_100", "100, 103, 110, 120, 121 and later"),
+        (c"sm_80:compute_120", "80, 86, 87, 88, 89, 120, 121 and later"),
+        (
+            c"sm_80:sm_86:sm_89:sm_90a:sm_100f:sm_120:compute_80",
+            "80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121 and later",
+        ),
+    ] {
+        assert_eq!(list(code), want, "{code:?}");
+        let (listed, later) = (want.trim_end_matches(" and later"), want.ends_with("later"));
+        for capability in [-90, 0, 9, 70, 75, 80, 86, 87, 89, 90, 100, 103, 120, 121, 130, 1000] {
+            let served = listed.split(", ").any(|listed| listed == capability.to_string());
+            // SAFETY: a string.
+            let got = unsafe { gm_capability_served(code.as_ptr(), capability) };
+            assert_eq!(got, served || later && capability > 121, "{code:?} {capability}");
         }
     }
-    let unknown = GateFacts { capability: None, ..good() };
-    assert_eq!(gated_mla_support(&unknown).unwrap_err().reason, Reason::Capability);
-    for capability in [None, Some((7, 5))] {
-        assert!(gated_mla_support(&GateFacts { backend: Some(Backend::Cpu), capability, ..good() }).is_ok());
+}
+
+/// The code of this build, as its build info names it.
+fn code() -> Vec<String> {
+    let info = gatemix::build_info();
+    info.split("code ").nth(1).map_or(vec![], |code| code.split(':').map(String::from).collect())
+}
+
+/// Code of one kind on a device of one capability.
+fn runs(code: &str, capability: i32) -> bool {
+    let (kind, number) = code.split_once('_').unwrap();
+    let own: i32 = number.trim_end_matches(['a', 'f']).parse().unwrap();
+    match kind {
+        "compute" => capability >= own,
+        _ if number.ends_with('a') => capability == own,
+        _ => (own..=own / 10 * 10 + 9).contains(&capability),
+    }
+}
+
+#[test]
+fn the_capabilities_of_this_build() {
+    let code = code();
+    assert_eq!(code.is_empty(), gatemix::build_info().contains("cuda: absent"));
+    let on = |capability| GateFacts { backend: Some(Backend::Cuda), capability, ..good() };
+    for (major, minor) in (0..16).flat_map(|major| (0..10).map(move |minor| (major, minor))) {
+        let served = code.iter().any(|code| runs(code, i32::from(10 * major + minor)));
+        assert_eq!(gated_mla_support(&on(Some((major, minor)))).is_ok(), served, "{major}.{minor} with {code:?}");
+    }
+    assert_eq!(gated_mla_support(&on(None)).unwrap_err().reason, Reason::Capability);
+    for capability in [None, Some((7, 5)), Some((9, 0))] {
+        assert!(gated_mla_support(&GateFacts { capability, ..good() }).is_ok(), "the CPU has none");
+    }
+}
+
+/// Of a build that nobody has narrowed.
+#[test]
+#[cfg_attr(not(feature = "cuda"), ignore = "this build has no CUDA backend")]
+fn the_capabilities_that_a_build_must_have() {
+    if option_env!("GATEMIX_CUDA_ARCHS").is_some_and(|archs| !archs.is_empty()) {
+        return common::say("skipped: GATEMIX_CUDA_ARCHS has narrowed this build");
+    }
+    for capability in [(8, 0), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0), (12, 1)] {
+        let facts = GateFacts { backend: Some(Backend::Cuda), capability: Some(capability), ..good() };
+        assert_eq!(gated_mla_support(&facts), Ok(()), "{capability:?}");
     }
 }
 

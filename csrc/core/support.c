@@ -3,26 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/capability.h"
 #include "core/check.h"
-
-/* Compute capabilities (10 * major + minor) that gm_gated_mla serves. */
-static const int32_t capabilities[] = {80, 86, 87, 89, 90, 100, 103, 120, 121};
-
-static int known_capability(int32_t capability) {
-  for (size_t i = 0; i < sizeof capabilities / sizeof capabilities[0]; ++i) {
-    if (capabilities[i] == capability) {
-      return 1;
-    }
-  }
-  return 0;
-}
-
-static void list_capabilities(char *text, size_t size) {
-  size_t used = 0;
-  for (size_t i = 0; i < sizeof capabilities / sizeof capabilities[0] && used < size; ++i) {
-    used += (size_t)snprintf(text + used, size - used, "%s%" PRId32, i == 0 ? "" : ", ", capabilities[i]);
-  }
-}
+#include "cuda/cuda.h"
 
 static const char *gating_name(int32_t gating_type) {
   switch (gating_type) {
@@ -39,7 +22,8 @@ static int applies(int32_t reason, const gm_gate_facts *facts) {
   case GM_GATE_NO_GATE: return !facts->has_gate;
   case GM_GATE_NOT_BUILT: return !facts->backend_usable;
   case GM_GATE_BACKEND: return facts->backend != GM_BACKEND_CPU && facts->backend != GM_BACKEND_CUDA;
-  case GM_GATE_CAPABILITY: return facts->backend == GM_BACKEND_CUDA && !known_capability(facts->capability);
+  case GM_GATE_CAPABILITY:
+    return facts->backend == GM_BACKEND_CUDA && !gm_capability_served(gm_cuda_code(), facts->capability);
   case GM_GATE_GATING_TYPE: return facts->gating_type != GM_GATING_ELEMENTWISE;
   case GM_GATE_WEIGHT_DTYPE: return facts->weight_dtype != GM_BF16;
   case GM_GATE_WIDTH: return facts->gate_width < 0 || facts->gate_width % GM_GATE_WIDTH_MULTIPLE != 0;
@@ -62,7 +46,7 @@ static void explain_strided(const gm_gate_facts *facts, char *text, size_t size)
 }
 
 static void explain(int32_t reason, const gm_gate_facts *facts, char *text, size_t size) {
-  char list[64];
+  char list[80];
   switch (reason) {
   case GM_GATE_NOT_ENABLED:
     snprintf(text, size, "gated MLA is off: enabled = 0 (the caller's choice, or GATEMIX_ENABLE=0)");
@@ -77,8 +61,10 @@ static void explain(int32_t reason, const gm_gate_facts *facts, char *text, size
     snprintf(text, size, "gated MLA is off: backend = %" PRId32 " is neither the CPU (1) nor CUDA (2)", facts->backend);
     break;
   case GM_GATE_CAPABILITY:
-    list_capabilities(list, sizeof list);
-    snprintf(text, size, "gated MLA is off: compute capability %" PRId32 " is not one of %s", facts->capability, list);
+    gm_capability_list(gm_cuda_code(), list, sizeof list);
+    snprintf(text, size,
+             "gated MLA is off: compute capability %" PRId32 " is not among those that this build has kernels for: %s",
+             facts->capability, list);
     break;
   case GM_GATE_GATING_TYPE:
     snprintf(text, size, "gated MLA is off: gating_type = %" PRId32 " (%s) has no fused form, only elementwise has",

@@ -9,6 +9,8 @@ gm_status gm_cuda_status(int32_t device) {
 
 const char *gm_cuda_build_info(void) { return "absent"; }
 
+const char *gm_cuda_code(void) { return ""; }
+
 /* Not reached: gm_check_exec has asked gm_cuda_status. */
 #define GM_ABSENT(op)                                                               \
   gm_status gm_##op##_cuda(const gm_exec *exec, const gm_##op##_problem *problem) { \

@@ -16,6 +16,9 @@ gm_status gm_cuda_status(int32_t device);
 /* For gm_build_info(). */
 const char *gm_cuda_build_info(void);
 
+/* What the kernels were compiled for, see core/capability.h. */
+const char *gm_cuda_code(void);
+
 /* Problems are checked and not empty, the device of exec has passed gm_cuda_status. */
 gm_status gm_gated_mla_cuda(const gm_exec *exec, const gm_gated_mla_problem *problem);
 gm_status gm_rms_norm_cuda(const gm_exec *exec, const gm_rms_norm_problem *problem);

@@ -130,12 +130,18 @@ extern "C" gm_status gm_cuda_status(int32_t device) {
   return GM_OK;
 }
 
-#define GM_TEXT_OF(...) #__VA_ARGS__
-#define GM_TEXT(...) GM_TEXT_OF(__VA_ARGS__)
+#define GM_TEXT_OF(value) #value
+#define GM_TEXT(value) GM_TEXT_OF(value)
+
+#ifndef GM_CUDA_CODE
+#error "define GM_CUDA_CODE as the code= of all -gencode options, such as sm_80:sm_90a:compute_80"
+#endif
+
+extern "C" const char *gm_cuda_code(void) { return GM_TEXT(GM_CUDA_CODE); }
 
 extern "C" const char *gm_cuda_build_info(void) {
   static_assert(CUDART_VERSION >= 12090, "CUDA 12.9 or later is needed");
-  return "runtime " GM_TEXT(CUDART_VERSION) ", architectures " GM_TEXT((__CUDA_ARCH_LIST__));
+  return "runtime " GM_TEXT(CUDART_VERSION) ", code " GM_TEXT(GM_CUDA_CODE);
 }
 
 extern "C" void gm_cuda_device_facts(int32_t device, gm::DeviceFacts *facts) {

@@ -380,7 +380,7 @@ static void exec_fields(void) {
     BREAK_EXEC(c.exec.backend = 3, GM_ERROR_INVALID_VALUE, "3");
     BREAK_EXEC(c.exec.backend = -1, GM_ERROR_INVALID_VALUE, "-1");
     BREAK_EXEC(c.exec.backend = GM_BACKEND_CUDA, GM_ERROR_BACKEND, "CUDA");
-    BREAK_EXEC(c.exec.flags = 8, GM_ERROR_INVALID_VALUE, "flags");
+    BREAK_EXEC(c.exec.flags = 16, GM_ERROR_INVALID_VALUE, "flags");
     BREAK_EXEC(c.exec.flags = 0x80000001u, GM_ERROR_INVALID_VALUE, "flags");
     gm_parallel parallel = {NULL, 0, never_run};
     BREAK_EXEC(c.exec.parallel = &parallel, GM_ERROR_INVALID_VALUE, "width");

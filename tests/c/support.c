@@ -47,16 +47,33 @@ static void supported(void) {
   EXPECT(&facts, GM_GATE_SUPPORTED, "");
   facts.capability = 50; // ignored on the CPU
   EXPECT(&facts, GM_GATE_SUPPORTED, "");
-  const int32_t capabilities[] = {80, 86, 87, 89, 90, 100, 103, 120, 121};
-  for (size_t i = 0; i < sizeof capabilities / sizeof *capabilities; ++i) {
-    facts = good(GM_BACKEND_CUDA);
-    facts.capability = capabilities[i];
-    EXPECT(&facts, GM_GATE_SUPPORTED, "");
-  }
   facts.gate_width = 256;
   EXPECT(&facts, GM_GATE_SUPPORTED, "");
   facts.gate_width = 0;
   EXPECT(&facts, GM_GATE_SUPPORTED, "");
+}
+
+// On the capabilities that this build has machine code for, as gm_build_info() names it.
+static void capabilities(void) {
+  const int32_t all[] = {80, 86, 87, 89, 90, 100, 103, 120, 121};
+  if (strstr(gm_build_info(), "cuda: absent")) {
+    for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
+      gm_gate_facts facts = good(GM_BACKEND_CUDA);
+      facts.capability = all[i];
+      EXPECT(&facts, GM_GATE_CAPABILITY, "has kernels for: none");
+    }
+    return;
+  }
+  int count = 0;
+  const char *info = gm_build_info();
+  while ((info = strstr(info, "sm_"))) {
+    gm_gate_facts facts = good(GM_BACKEND_CUDA);
+    info += 3;
+    facts.capability = (int32_t)strtol(info, NULL, 10);
+    EXPECT(&facts, GM_GATE_SUPPORTED, "");
+    ++count;
+  }
+  CHECK(count > 0);
 }
 
 static void one_reason(void) {
@@ -118,7 +135,7 @@ static void order(void) {
     case 0: facts.enabled = 1; break;
     case 1: facts.has_gate = 1; break;
     case 2: facts.backend_usable = 1; break;
-    case 3: facts.capability = 90; break;
+    case 3: facts.backend = GM_BACKEND_CPU; break;
     case 4: facts.gating_type = GM_GATING_ELEMENTWISE; break;
     case 5: facts.weight_dtype = GM_BF16; break;
     case 6: facts.gate_width = 512; break;
@@ -206,6 +223,7 @@ static void enabled(void) {
 
 void test_support(void) {
   run_case("support", "supported", supported);
+  run_case("support", "capabilities", capabilities);
   run_case("support", "one_reason", one_reason);
   run_case("support", "order", order);
   run_case("support", "capacity", capacity);
