@@ -116,6 +116,26 @@ __device__ __forceinline__ uint4 ldmatrix_x4(const void *row) {
   return v;
 }
 
+// Copies 16 bytes into shared memory, later; both ends 16-byte aligned. Zeros, and `global` is not read, unless `valid`.
+__device__ __forceinline__ void cp_async_16(void *shared, const void *global, bool valid) {
+  asm volatile("{\n\t"
+               ".reg .pred absent;\n\t"
+               "setp.eq.u32 absent, %2, 0;\n\t"
+               "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, absent;\n\t"
+               "}" ::"r"(shared_address(shared)),
+               "l"(global), "r"(static_cast<unsigned>(valid))
+               : "memory");
+}
+
+// The copies of this thread since the last commit are a group.
+__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until all groups of this thread but the last kGroups are complete.
+template <int kGroups>
+__device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
 // Transposes an 8 x 8 matrix of bf16 of which the lane l has row l / 4, columns 2 (l % 4) + {0, 1}.
 __device__ __forceinline__ uint32_t movmatrix_trans(uint32_t a) {
   uint32_t d;
