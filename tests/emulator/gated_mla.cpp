@@ -1,0 +1,235 @@
+// The forms of gated_mla on an emulated device, against float64.
+#include "cuda/common/gated_mla.cuh"
+
+#include <math.h>
+#include <stdio.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "buffer.h"
+
+using emulator::Buffer;
+
+// While there is none.
+static bool sm80_is_missing;
+extern "C" __attribute__((weak)) gm_status gm_gated_mla_sm80(const gm_exec *, const gm_gated_mla_problem *) {
+  sm80_is_missing = true;
+  return gm_fail(GM_ERROR_BACKEND, "gm_gated_mla_sm80 is not in this tree");
+}
+
+namespace {
+
+struct Shape {
+  int64_t m, n, k;
+};
+
+// kind 'd': rows, tokens, split, share; 'p': columns; 's': sm80.
+struct Form {
+  char kind;
+  int a, b, split, share;
+
+  std::string name() const {
+    const auto text = [](int v) { return std::to_string(v); };
+    if (kind == 'd') return "decode rows " + text(a) + " tokens " + text(b) + " split " + text(split) + " share " + text(share);
+    return kind == 'p' ? "prefill columns " + text(a) : "sm80";
+  }
+  bool fits(const Shape &s) const {
+    const int64_t chunks = (s.k + 63) / 64;
+    switch (kind) {
+    case 'd': return s.k % 8 == 0 && split <= chunks && s.n / a % share == 0;
+    case 'p': return s.k % 8 == 0 && s.n % a == 0;
+    default: return true;
+    }
+  }
+  gm_status run(const gm_exec *exec, const gm_gated_mla_problem *p) const {
+    switch (kind) {
+    case 'd': return gm_gated_mla_sm90_decode(exec, p, a, b, split, share);
+    case 'p': return gm_gated_mla_sm90_prefill(exec, p, a);
+    default: return gm_gated_mla_sm80(exec, p);
+    }
+  }
+};
+
+float from_bf16(uint16_t bits) { return __uint_as_float(static_cast<uint32_t>(bits) << 16); }
+uint16_t to_bf16(float v) { return static_cast<uint16_t>(emulator::pack_bf16x2(v, 0.0f)); }
+
+// Between -1 and 1.
+float random_number(uint64_t &state) {
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return static_cast<float>(static_cast<int32_t>(state >> 32)) * 0x1p-31f;
+}
+
+struct Inputs {
+  Shape s;
+  std::vector<uint16_t> x, weight, attn;
+  std::vector<double> exact, slack;
+
+  explicit Inputs(const Shape &shape)
+      : s(shape), x(static_cast<size_t>(s.m * s.k)), weight(static_cast<size_t>(s.n * s.k)),
+        attn(static_cast<size_t>(s.m * s.n)), exact(attn.size()), slack(attn.size()) {
+    uint64_t state = static_cast<uint64_t>(s.m * 1000003 + s.n * 1009 + s.k);
+    for (uint16_t &v : weight) v = to_bf16(random_number(state));
+    for (uint16_t &v : attn) v = to_bf16(4 * random_number(state));
+    for (size_t i = 0; i < x.size(); ++i) {
+      // Logits of a few units in most rows; of hundreds in every fifth.
+      const float row_scale = i / static_cast<size_t>(s.k) % 5 == 4 ? 300.0f : 6.0f;
+      x[i] = to_bf16(row_scale / sqrtf(static_cast<float>(s.k)) * random_number(state));
+    }
+    const auto set = [&](int64_t row, int64_t column, uint16_t bits) {
+      if (row >= 0 && row < s.m) x[static_cast<size_t>(row * s.k + column)] = bits;
+    };
+    set(s.m / 2 == 0 ? -1 : s.m / 2, s.k - 1, 0x7fc0); // a row of NaN
+    set(s.m - 2, 0, 0x7f80);                           // logits of both infinities
+    compute();
+  }
+
+  void compute() {
+    std::vector<float> xf(x.size()), wf(weight.size());
+    for (size_t i = 0; i < x.size(); ++i) xf[i] = from_bf16(x[i]);
+    for (size_t i = 0; i < weight.size(); ++i) wf[i] = from_bf16(weight[i]);
+    for (int64_t i = 0; i < s.m; ++i) {
+      for (int64_t j = 0; j < s.n; ++j) {
+        double z = 0, sum = 0;
+        for (int64_t c = 0; c < s.k; ++c) {
+          const double product = static_cast<double>(xf[static_cast<size_t>(i * s.k + c)]) * static_cast<double>(wf[static_cast<size_t>(j * s.k + c)]);
+          z += product;
+          sum += fabs(product);
+        }
+        const size_t at = static_cast<size_t>(i * s.n + j);
+        const double a = static_cast<double>(from_bf16(attn[at]));
+        exact[at] = a / (1 + exp(-z));
+        // What the sum in fp32 may lose, times the steepest slope of the sigmoid.
+        slack[at] = fabs(a) * 0.25 * static_cast<double>(s.k) * 0x1p-24 * sum;
+      }
+    }
+  }
+};
+
+double ulp(double v) {
+  const int exponent = v == 0 ? -126 : ilogb(v);
+  return ldexp(1.0, (exponent < -126 ? -126 : exponent) - 7);
+}
+
+int failures;
+
+// The largest error in ulps, and counts what is wrong.
+double compare(const Inputs &in, const uint16_t *out, const std::string &what) {
+  double largest = 0;
+  int bad = 0;
+  for (size_t i = 0; i < in.exact.size(); ++i) {
+    const double got = static_cast<double>(from_bf16(out[i])), want = in.exact[i];
+    if (isnan(want) ? isnan(got) : got == want) continue;
+    const double error = fabs(got - want), one = ulp(want);
+    if (!(error <= one + in.slack[i]) && bad++ < 3) {
+      printf("%s: out[%zu, %zu] is %.9g instead of %.9g\n", what.c_str(), i / static_cast<size_t>(in.s.n), i % static_cast<size_t>(in.s.n), got, want);
+    }
+    if (isfinite(want) && error / one > largest) largest = error / one;
+  }
+  if (bad > 0) printf("%s: %d of %zu elements are wrong\n", what.c_str(), bad, in.exact.size()), ++failures;
+  return largest;
+}
+
+// One launch. Odd seeds: in place, and as a programmatic dependent launch, whose inputs come late.
+bool launch(const Inputs &in, const Form &form, int device, uint64_t seed, std::vector<uint16_t> &result, const std::string &what) {
+  Buffer<uint16_t> x(in.x.size()), weight(in.weight.size()), attn(in.attn.size()), out(in.attn.size());
+  const bool late = seed % 2 == 1;
+  weight.write_only_by_us(in.weight.data());
+  emulator::preceding_kernel_ends = [&] {
+    x.write_only_by_us(in.x.data());
+    late ? (void)memcpy(attn.data(), in.attn.data(), in.attn.size() * 2) : attn.write_only_by_us(in.attn.data());
+  };
+  gm_exec exec = {};
+  exec.struct_size = sizeof exec;
+  exec.backend = GM_BACKEND_CUDA;
+  exec.device = device;
+  exec.flags = late ? GM_PDL : 0;
+  Buffer<uint16_t> &to = late ? attn : out;
+  const gm_gated_mla_problem p = {x.data(), weight.data(), attn.data(), to.data(), in.s.m, in.s.n, in.s.k};
+  emulator::set_schedule(seed);
+  const gm_status status = form.run(&exec, &p);
+  emulator::preceding_kernel_ends = nullptr;
+  if (status != GM_OK) return printf("%s: %s\n", what.c_str(), gm_last_error()), false;
+  if (!to.intact()) printf("%s: written before the first element of out\n", what.c_str()), ++failures;
+  result.assign(to.data(), to.data() + to.size());
+  return true;
+}
+
+int launches;
+double largest_error;
+
+void check(const Inputs &in, const Form &form, int device, uint64_t seeds) {
+  if (form.kind == 's' && sm80_is_missing) return;
+  const std::string what = form.name() + ", m " + std::to_string(in.s.m) + " n " + std::to_string(in.s.n) + " k " + std::to_string(in.s.k);
+  std::vector<uint16_t> first, other;
+  emulator::set_case(what.c_str());
+  if (!launch(in, form, device, 0, first, what)) {
+    failures += !sm80_is_missing;
+    return;
+  }
+  const double error = compare(in, first.data(), what);
+  if (error > largest_error) largest_error = error;
+  for (uint64_t seed = 1; seed < seeds; ++seed) {
+    launch(in, form, device, seed, other, what);
+    if (other != first) printf("%s: seed %d gives other bits\n", what.c_str(), static_cast<int>(seed)), ++failures;
+  }
+  launches += static_cast<int>(seeds);
+  printf("%s: largest error %.3f ulp\n", what.c_str(), error);
+}
+
+std::vector<Form> forms_of(const std::string &kind) {
+  std::vector<Form> forms;
+  if (kind == "all" || kind == "decode") {
+    for (const int rows : {64, 128}) {
+      for (int tokens = 8; tokens <= 128; tokens *= 2) {
+        for (int split = 1; split <= 8; ++split) {
+          for (int share = 1; split * share <= 8 && tokens / share >= 8; share *= 2) forms.push_back({'d', rows, tokens, split, share});
+        }
+      }
+    }
+  }
+  if (kind == "all" || kind == "prefill") forms.insert(forms.end(), {{'p', 128, 0, 0, 0}, {'p', 256, 0, 0, 0}});
+  if (kind == "all" || kind == "sm80") forms.push_back({'s', 0, 0, 0, 0});
+  return forms;
+}
+
+std::vector<Shape> all_shapes() {
+  std::vector<Shape> shapes;
+  for (const int64_t m : {1, 3, 8, 17, 64, 100, 129, 300}) {
+    for (const int64_t k : {8, 64, 72, 136, 320, 1024}) {
+      for (const int64_t n : {256, 512}) shapes.push_back({m, n, k});
+    }
+  }
+  for (const int64_t k : {1, 7, 33, 100}) shapes.push_back({17, 256, k}); // not for all forms
+  return shapes;
+}
+
+} // namespace
+
+// emulated_gated_mla [all|decode|prefill|sm80 [SEEDS [STRIDE [M N K]]]]: each form with every STRIDE-th shape, or with the
+// given one, each under seeds 0 .. SEEDS - 1.
+int main(int argc, char **argv) {
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  const auto number = [&](int i, int otherwise) { return argc > i ? atoi(argv[i]) : otherwise; };
+  const std::vector<Form> forms = forms_of(argc > 1 ? argv[1] : "all");
+  const uint64_t seeds = static_cast<uint64_t>(number(2, 4));
+  const size_t stride = static_cast<size_t>(number(3, 16));
+  const std::vector<Shape> shapes =
+      argc > 6 ? std::vector<Shape>{{atoi(argv[4]), atoi(argv[5]), atoi(argv[6])}} : all_shapes();
+  for (int device = 0; device < 2; ++device) {
+    if (gm_cuda_status(device) != GM_OK) return printf("%s\n", gm_last_error()), 1;
+  }
+  // Shape by shape, as the exact result takes long.
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    std::unique_ptr<Inputs> in;
+    for (size_t f = 0; f < forms.size(); ++f) {
+      const bool few = forms[f].kind != 'd'; // of these forms
+      if (!forms[f].fits(shapes[i]) || (argc <= 6 && !few && (i + 7 * f) % stride != 0)) continue;
+      if (!in) in = std::make_unique<Inputs>(shapes[i]);
+      check(*in, forms[f], static_cast<int>((i + f) % 2), seeds);
+    }
+  }
+  printf("%d launches, %d failures, largest error %.3f ulp\n", launches, failures, largest_error);
+  return failures != 0 || launches == 0;
+}
