@@ -65,6 +65,22 @@ static void arrive(Meeting &meeting, unsigned arrivals, unsigned live) {
   }
 }
 
+void barrier_arrive(int threads) {
+  __syncwarp(); // .aligned
+  EMULATOR_CHECK(threads > 0 && threads % kLanes == 0, "barrier.cta.arrive of %d threads", threads);
+  arrive(current->cta->barrier_1, 1, static_cast<unsigned>(threads));
+  yield();
+}
+
+void barrier_sync(int threads) {
+  __syncwarp();
+  EMULATOR_CHECK(threads > 0 && threads % kLanes == 0, "barrier.cta.sync of %d threads", threads);
+  Meeting &barrier = current->cta->barrier_1;
+  const uint64_t phase = barrier.phase;
+  arrive(barrier, 1, static_cast<unsigned>(threads));
+  while (barrier.phase == phase) wait_in(barrier.waiting, {"barrier.cta.sync", nullptr, 0});
+}
+
 static Meeting cluster_barrier;
 
 static unsigned live_in_cluster() {

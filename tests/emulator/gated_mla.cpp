@@ -25,29 +25,37 @@ struct Shape {
   int64_t m, n, k;
 };
 
-// kind 'd': rows, tokens, split, share; 'p': columns; 's': sm80.
+// kind 'd': rows, tokens, split; 'r': tokens, warps, split; 'p': columns, segments; 's': sm80; 'c': the chosen one.
 struct Form {
   char kind;
-  int a, b, split, share;
+  int a, b, split;
 
   std::string name() const {
     const auto text = [](int v) { return std::to_string(v); };
-    if (kind == 'd') return "decode rows " + text(a) + " tokens " + text(b) + " split " + text(split) + " share " + text(share);
-    return kind == 'p' ? "prefill columns " + text(a) : "sm80";
+    switch (kind) {
+    case 'd': return "decode rows " + text(a) + " tokens " + text(b) + " split " + text(split);
+    case 'r': return "direct tokens " + text(a) + " warps " + text(b) + " split " + text(split);
+    case 'p': return "prefill columns " + text(a) + " segments " + text(split);
+    case 's': return "sm80";
+    default: return "chosen";
+    }
   }
   bool fits(const Shape &s) const {
     const int64_t chunks = (s.k + 63) / 64;
     switch (kind) {
-    case 'd': return s.k % 8 == 0 && split <= chunks && s.n / a % share == 0;
-    case 'p': return s.k % 8 == 0 && s.n % a == 0;
+    case 'd': return s.k % 8 == 0 && split <= chunks;
+    case 'r': return s.k % 8 == 0;
+    case 'p': return s.k % 8 == 0 && split <= chunks;
     default: return true;
     }
   }
   gm_status run(const gm_exec *exec, const gm_gated_mla_problem *p) const {
     switch (kind) {
-    case 'd': return gm_gated_mla_sm90_decode(exec, p, a, b, split, share);
-    case 'p': return gm_gated_mla_sm90_prefill(exec, p, a);
-    default: return gm_gated_mla_sm80(exec, p);
+    case 'd': return gm_gated_mla_sm90_decode(exec, p, a, b, split);
+    case 'r': return gm_gated_mla_sm90_direct(exec, p, a, b, split);
+    case 'p': return gm_gated_mla_sm90_prefill(exec, p, a, split);
+    case 's': return gm_gated_mla_sm80(exec, p);
+    default: return gm_gated_mla_cuda(exec, p);
     }
   }
 };
@@ -180,17 +188,18 @@ void check(const Inputs &in, const Form &form, int device, uint64_t seeds) {
 
 std::vector<Form> forms_of(const std::string &kind) {
   std::vector<Form> forms;
-  if (kind == "all" || kind == "decode") {
-    for (const int rows : {64, 128}) {
-      for (int tokens = 8; tokens <= 128; tokens *= 2) {
-        for (int split = 1; split <= 8; ++split) {
-          for (int share = 1; split * share <= 8 && tokens / share >= 8; share *= 2) forms.push_back({'d', rows, tokens, split, share});
-        }
-      }
+  for (int split = 1; split <= 8; split *= 2) {
+    for (int tokens = 8; tokens <= 128 && (kind == "all" || kind == "decode"); tokens *= 2) {
+      for (const int rows : {64, 128}) forms.push_back({'d', rows, tokens, split});
     }
+    for (int warps = 4; warps <= 16 && (kind == "all" || kind == "direct"); warps += 3) {
+      for (const int tokens : {8, 16}) forms.push_back({'r', tokens, warps, split});
+    }
+    if (kind == "all" || kind == "prefill") forms.push_back({'p', 128, 0, split});
   }
-  if (kind == "all" || kind == "prefill") forms.insert(forms.end(), {{'p', 128, 0, 0, 0}, {'p', 256, 0, 0, 0}});
-  if (kind == "all" || kind == "sm80") forms.push_back({'s', 0, 0, 0, 0});
+  if (kind == "all" || kind == "prefill") forms.push_back({'p', 256, 0, 1});
+  if (kind == "all" || kind == "sm80") forms.push_back({'s', 0, 0, 0});
+  if (kind == "all" || kind == "chosen") forms.push_back({'c', 0, 0, 0});
   return forms;
 }
 
@@ -224,7 +233,7 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < shapes.size(); ++i) {
     std::unique_ptr<Inputs> in;
     for (size_t f = 0; f < forms.size(); ++f) {
-      const bool few = forms[f].kind != 'd'; // of these forms
+      const bool few = forms[f].kind != 'd' && forms[f].kind != 'r'; // of these forms
       if (!forms[f].fits(shapes[i]) || (argc <= 6 && !few && (i + 7 * f) % stride != 0)) continue;
       if (!in) in = std::make_unique<Inputs>(shapes[i]);
       check(*in, forms[f], static_cast<int>((i + f) % 2), seeds);

@@ -91,7 +91,7 @@ struct Cta {
   std::vector<Fiber> fibers;
   std::vector<Meeting> warps;
   std::vector<Warpgroup> warpgroups;
-  Meeting barrier;
+  Meeting barrier, barrier_1;
   std::deque<Fiber *> ready;
 };
 

@@ -33,6 +33,10 @@ void remember(const void *kernel, const char *name, void (*call)(const void *ker
 
 uint4 ld_global_v4(const void *p);
 void st_global_v4(void *p, uint4 v);
+inline uint4 ld_global_v4_if(bool valid, const void *p) { return valid ? ld_global_v4(p) : uint4{0, 0, 0, 0}; }
+inline uint4 ld_global_constant_v4_if(bool valid, const void *p, uint64_t) { return ld_global_v4_if(valid, p); }
+void barrier_arrive(int threads);
+void barrier_sync(int threads);
 float rcp_approx(float x);
 float ex2_approx(float x);
 float max_nan(float a, float b);
@@ -69,6 +73,11 @@ void st_async_v4(const float4 *local, uint64_t *barrier, unsigned rank, float a,
 void cp_async(void *shared, const void *global, unsigned bytes, unsigned source_bytes);
 void cp_async_commit_group();
 void cp_async_wait(unsigned groups);
+inline void cp_async_16(void *shared, const void *global, bool valid) { cp_async(shared, global, 16, valid ? 16 : 0); }
+template <int kGroups>
+void cp_async_wait_group() {
+  cp_async_wait(kGroups);
+}
 
 // ---- csrc/cuda/common/tensor_map.cuh ----
 
