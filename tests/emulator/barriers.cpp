@@ -101,7 +101,8 @@ void barrier_cluster_arrive_relaxed() {
 void barrier_cluster_wait() {
   __syncwarp();
   EMULATOR_CHECK(current->cluster_arrived, "barrier.cluster.wait without arrive");
-  while (cluster_barrier.phase == current->cluster_phase) wait_in(cluster_barrier.waiting, {"barrier.cluster.wait", nullptr, 0});
+  while (cluster_barrier.phase == current->cluster_phase)
+    wait_in(cluster_barrier.waiting, {"barrier.cluster.wait", nullptr, 0});
   current->cluster_arrived = false;
 }
 
@@ -223,7 +224,9 @@ void __syncwarp(unsigned mask) {
   emulator::meet("__syncwarp", nullptr, [](void *const(&)[emulator::kLanes]) {});
 }
 
-int __all_sync(unsigned mask, int predicate) { return emulator::ballot("__all_sync", mask, predicate != 0) == 0xffffffff; }
+int __all_sync(unsigned mask, int predicate) {
+  return emulator::ballot("__all_sync", mask, predicate != 0) == 0xffffffff;
+}
 int __any_sync(unsigned mask, int predicate) { return emulator::ballot("__any_sync", mask, predicate != 0) != 0; }
 unsigned __ballot_sync(unsigned mask, int predicate) { return emulator::ballot("__ballot_sync", mask, predicate != 0); }
 

@@ -28,17 +28,21 @@ static void each_element(const TensorMap &m, int column, int row, unsigned char 
     for (int c = 0; c < m.box_columns; ++c) {
       const int64_t at_row = static_cast<int64_t>(row) + r, at_column = static_cast<int64_t>(column) + c;
       const bool inside = at_row >= 0 && at_row < m.rows && at_column >= 0 && at_column < m.columns;
-      uint16_t *global = reinterpret_cast<uint16_t *>(m.data + (inside ? at_row * m.row_bytes : 0)) + (inside ? at_column : 0);
+      uint16_t *global =
+          reinterpret_cast<uint16_t *>(m.data + (inside ? at_row * m.row_bytes : 0)) + (inside ? at_column : 0);
       move(swizzled(box, r, c / 8)[c % 8], global, inside);
     }
   }
 }
 
-static size_t box_bytes(const TensorMap &m) { return static_cast<size_t>(m.box_rows) * static_cast<size_t>(m.box_columns) * 2; }
+static size_t box_bytes(const TensorMap &m) {
+  return static_cast<size_t>(m.box_rows) * static_cast<size_t>(m.box_columns) * 2;
+}
 
 void prefetch_tensormap(const CUtensorMap *map) { tensor_map(map); }
 
-static void load_box(const char *what, Cta &cta, void *shared, const TensorMap &m, int column, int row, uint64_t *barrier) {
+static void load_box(const char *what, Cta &cta, void *shared, const TensorMap &m, int column, int row,
+                     uint64_t *barrier) {
   unsigned char *to = static_cast<unsigned char *>(in_cta(cta, shared));
   uint64_t *at = in_cta(cta, barrier);
   spoil(to, box_bytes(m));
@@ -123,7 +127,8 @@ void cp_async_bulk_wait_group_read() { wait("cp.async.bulk.wait_group.read", cur
 void cp_async(void *shared, const void *global, unsigned bytes, unsigned source_bytes) {
   EMULATOR_CHECK(bytes == 4 || bytes == 8 || bytes == 16, "cp.async of %u bytes", bytes);
   EMULATOR_CHECK(source_bytes <= bytes, "cp.async of %u bytes, %u of them read", bytes, source_bytes);
-  EMULATOR_CHECK(reinterpret_cast<uintptr_t>(global) % bytes == 0, "cp.async from %p, not a multiple of %u", global, bytes);
+  EMULATOR_CHECK(reinterpret_cast<uintptr_t>(global) % bytes == 0, "cp.async from %p, not a multiple of %u", global,
+                 bytes);
   check_shared("cp.async", shared, bytes, bytes);
   spoil(shared, bytes);
   post_in(current->copies, "cp.async", [=] {
@@ -140,8 +145,8 @@ void cp_async_wait(unsigned groups) { wait("cp.async.wait_group", current->copie
 
 void cp_async_bulk(void *shared, const void *global, unsigned bytes, uint64_t *barrier) {
   const char *what = "cp.async.bulk";
-  EMULATOR_CHECK(bytes % 16 == 0 && reinterpret_cast<uintptr_t>(global) % 16 == 0, "%s of %u bytes from %p", what, bytes,
-                 global);
+  EMULATOR_CHECK(bytes % 16 == 0 && reinterpret_cast<uintptr_t>(global) % 16 == 0, "%s of %u bytes from %p", what,
+                 bytes, global);
   check_shared(what, shared, bytes, 16);
   check_shared(what, barrier, 8, 8);
   spoil(shared, bytes);
@@ -153,7 +158,8 @@ void cp_async_bulk(void *shared, const void *global, unsigned bytes, uint64_t *b
 }
 
 template <int kCount>
-static void store_async(const char *what, const void *local, uint64_t *barrier, unsigned rank, const float (&values)[kCount]) {
+static void store_async(const char *what, const void *local, uint64_t *barrier, unsigned rank,
+                        const float (&values)[kCount]) {
   check_shared(what, local, sizeof values, sizeof values);
   check_shared(what, barrier, 8, 8);
   Cta &cta = cta_of_rank(rank);

@@ -103,7 +103,8 @@ static std::string waits_for(const Fiber &f) {
 
 [[noreturn]] static void report_deadlock() {
   fflush(stdout);
-  fprintf(stderr, "emulator: %s, seed %d: deadlock in %s, cluster %u\n", case_name, static_cast<int>(seed), launch.name, cluster_index);
+  fprintf(stderr, "emulator: %s, seed %d: deadlock in %s, cluster %u\n", case_name, static_cast<int>(seed), launch.name,
+          cluster_index);
   for (const Cta &cta : ctas) {
     for (size_t i = 0; i < cta.fibers.size();) {
       size_t end = i;
@@ -178,11 +179,14 @@ void post(Event event) {
 
 static void end_cta(const Cta &cta) {
   for (const Event &event : events) {
-    EMULATOR_CHECK(event.a != &cta && event.b != &cta, "the CTA ends before %s, which meets its shared memory", event.what);
+    EMULATOR_CHECK(event.a != &cta && event.b != &cta, "the CTA ends before %s, which meets its shared memory",
+                   event.what);
   }
-  for (const unsigned char *p = cta.worker->dynamic_shared + launch.shared_bytes, *end = cta.worker->dynamic_shared + kMaxShared;
+  for (const unsigned char *p = cta.worker->dynamic_shared + launch.shared_bytes,
+                           *end = cta.worker->dynamic_shared + kMaxShared;
        p < end; ++p) {
-    EMULATOR_CHECK(*p == 0xff, "written %td bytes past the end of dynamic shared memory", p - cta.worker->dynamic_shared - static_cast<ptrdiff_t>(launch.shared_bytes));
+    EMULATOR_CHECK(*p == 0xff, "written %td bytes past the end of dynamic shared memory",
+                   p - cta.worker->dynamic_shared - static_cast<ptrdiff_t>(launch.shared_bytes));
   }
 }
 
@@ -217,7 +221,9 @@ static int find_memory(dl_phdr_info *info, size_t, void *worker) {
 }
 
 // A read or write beyond a buffer that ends at an unmapped page, or beyond a fiber's stack.
-static void report_fault(int, siginfo_t *info, void *) { fail("access to %p, which is not mapped or read-only", info->si_addr); }
+static void report_fault(int, siginfo_t *info, void *) {
+  fail("access to %p, which is not mapped or read-only", info->si_addr);
+}
 
 static void catch_faults() {
   const stack_t alternative = {malloc(kStackBytes), 0, kStackBytes};
@@ -324,7 +330,8 @@ void fail(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   fflush(stdout);
-  fprintf(stderr, "emulator: %s, seed %d: %s, cluster %u", case_name, static_cast<int>(seed), launch.name, cluster_index);
+  fprintf(stderr, "emulator: %s, seed %d: %s, cluster %u", case_name, static_cast<int>(seed), launch.name,
+          cluster_index);
   if (current != nullptr) fprintf(stderr, ", CTA %u, thread %u", current->cta->rank, current->index);
   fprintf(stderr, ": ");
   vfprintf(stderr, format, arguments);
@@ -343,8 +350,8 @@ bool is_shared(const void *p, size_t bytes) {
 
 void check_shared(const char *what, const void *p, size_t bytes, size_t alignment) {
   EMULATOR_CHECK(is_shared(p, bytes), "%s: %p is not in the CTA's shared memory", what, p);
-  EMULATOR_CHECK(shared_offset(p) % alignment == 0, "%s: shared + 0x%x is not at a multiple of %zu", what, shared_offset(p),
-                 alignment);
+  EMULATOR_CHECK(shared_offset(p) % alignment == 0, "%s: shared + 0x%x is not at a multiple of %zu", what,
+                 shared_offset(p), alignment);
 }
 
 unsigned shared_offset(const void *p) {

@@ -74,7 +74,7 @@ struct Wgmma {
 
 struct Warpgroup {
   std::deque<Wgmma> queue;
-  unsigned first = 0;                                // number of the first in the queue
+  unsigned first = 0;                               // number of the first in the queue
   std::deque<std::pair<unsigned, unsigned>> groups; // wgmma number behind the last, threads that have committed
   unsigned first_group = 0;
   unsigned done_groups = 0;
@@ -119,8 +119,8 @@ extern unsigned cluster_index;
 void run(const Launch &launch);
 
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-#define EMULATOR_CHECK(condition, ...) \
-  do {                                 \
+#define EMULATOR_CHECK(condition, ...)               \
+  do {                                               \
     if (!(condition)) ::emulator::fail(__VA_ARGS__); \
   } while (0)
 
@@ -152,8 +152,8 @@ void complete_tx(uint64_t *barrier, unsigned bytes);
 std::string describe(const uint64_t *barrier); // an mbarrier
 std::string place_name(const Cta &cta, const void *p);
 
-void forget_barriers();  // at the start of a cluster
-void thread_ends();      // of the current one
+void forget_barriers();    // at the start of a cluster
+void thread_ends();        // of the current one
 void check_nothing_left(); // of asynchronous work of the current thread
 
 } // namespace emulator

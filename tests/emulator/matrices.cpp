@@ -108,7 +108,9 @@ struct Mma {
   uint32_t b[2];
 };
 
-static float half_of(uint32_t word, unsigned column) { return from_bf16(static_cast<uint16_t>(word >> 16 * (column % 2))); }
+static float half_of(uint32_t word, unsigned column) {
+  return from_bf16(static_cast<uint16_t>(word >> 16 * (column % 2)));
+}
 
 static void mma_all(void *const (&all)[kLanes]) {
   float a[16][16], b[16][8];
@@ -152,9 +154,11 @@ struct Operand {
     EMULATOR_CHECK((descriptor >> 49 & 7) == 0, "wgmma: a base offset is not modelled");
     for (int row = 0; row < rows; ++row) {
       for (int column = 0; column < 16; ++column) {
-        uint64_t at = start + static_cast<uint64_t>(row / 8) * eight_rows + static_cast<uint64_t>(row % 8 * 128 + column * 2);
+        uint64_t at =
+            start + static_cast<uint64_t>(row / 8) * eight_rows + static_cast<uint64_t>(row % 8 * 128 + column * 2);
         at ^= (at >> 7 & 7) << 4;
-        EMULATOR_CHECK(at + 2 <= shared_window_bytes(cta), "wgmma reads shared + 0x%llx", static_cast<unsigned long long>(at));
+        EMULATOR_CHECK(at + 2 <= shared_window_bytes(cta), "wgmma reads shared + 0x%llx",
+                       static_cast<unsigned long long>(at));
         values[row][column] = from_bf16(*reinterpret_cast<const uint16_t *>(cta.memory + at));
       }
     }
@@ -205,7 +209,8 @@ static void compute(const Cta &cta, Wgmma &w) {
 static void run_group(Cta &cta, Warpgroup &g) {
   const unsigned end = g.groups.front().first;
   for (; g.first < end; ++g.first) {
-    EMULATOR_CHECK(g.queue.front().issued == kGroupThreads, "wgmma by %u threads of a warpgroup", g.queue.front().issued);
+    EMULATOR_CHECK(g.queue.front().issued == kGroupThreads, "wgmma by %u threads of a warpgroup",
+                   g.queue.front().issued);
     compute(cta, g.queue.front());
     g.queue.pop_front();
   }
@@ -220,7 +225,8 @@ void wgmma_fence() { current->wgmma_fenced = true; }
 static Accumulator &take(float *d, int columns) {
   for (Accumulator &accumulator : current->accumulators) {
     if (accumulator.registers == d) {
-      EMULATOR_CHECK(accumulator.value.size() == static_cast<size_t>(columns / 2), "wgmma: one accumulator, two shapes");
+      EMULATOR_CHECK(accumulator.value.size() == static_cast<size_t>(columns / 2),
+                     "wgmma: one accumulator, two shapes");
       return accumulator;
     }
   }

@@ -35,7 +35,9 @@ namespace emulator {
 std::function<void()> preceding_kernel_ends;
 static bool preceding_has_ended;
 
-void remember(const void *kernel, const char *name, void (*call)(const void *, void **)) { kernels[kernel] = {name, call}; }
+void remember(const void *kernel, const char *name, void (*call)(const void *, void **)) {
+  kernels[kernel] = {name, call};
+}
 
 void griddepcontrol_wait() {
   if (!preceding_has_ended && preceding_kernel_ends) preceding_kernel_ends();
@@ -83,7 +85,8 @@ cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, void (*)(), const cuda
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments) {
   const Kernel &k = kernels.at(kernel);
-  emulator::Launch launch = {k.name, kernel, k.call, arguments, config->gridDim, config->blockDim, 1, config->dynamicSmemBytes};
+  emulator::Launch launch = {k.name,          kernel,           k.call, arguments,
+                             config->gridDim, config->blockDim, 1,      config->dynamicSmemBytes};
   bool pdl = false;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute &attribute = config->attrs[i];
@@ -116,16 +119,14 @@ static CUresult encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t ra
   const bool legal = type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 && rank == 2 && swizzle == CU_TENSOR_MAP_SWIZZLE_128B &&
                      reinterpret_cast<uintptr_t>(map) % 64 == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0 &&
                      data != nullptr && in(size[0], uint64_t{1} << 32) && in(size[1], uint64_t{1} << 32) &&
-                     stride[0] % 16 == 0 && stride[0] < uint64_t{1} << 40 && stride[0] >= size[0] * 2 && in(box[0], 256) &&
-                     in(box[1], 256) && box[0] * 2 <= 128 && box[0] * 2 % 16 == 0 && step[0] == 1 && step[1] == 1;
+                     stride[0] % 16 == 0 && stride[0] < uint64_t{1} << 40 && stride[0] >= size[0] * 2 &&
+                     in(box[0], 256) && in(box[1], 256) && box[0] * 2 <= 128 && box[0] * 2 % 16 == 0 && step[0] == 1 &&
+                     step[1] == 1;
   if (!legal) return CUDA_ERROR_INVALID_VALUE;
   EMULATOR_CHECK(box[0] == 64, "boxes of %u columns are not modelled", box[0]);
-  const emulator::TensorMap m = {emulator::kTensorMapMark,
-                                 static_cast<unsigned char *>(data),
-                                 static_cast<int64_t>(size[1]),
-                                 static_cast<int64_t>(size[0]),
-                                 static_cast<int64_t>(stride[0]),
-                                 static_cast<int>(box[1]),
+  const emulator::TensorMap m = {emulator::kTensorMapMark,        static_cast<unsigned char *>(data),
+                                 static_cast<int64_t>(size[1]),   static_cast<int64_t>(size[0]),
+                                 static_cast<int64_t>(stride[0]), static_cast<int>(box[1]),
                                  static_cast<int>(box[0])};
   static_assert(sizeof m <= sizeof *map);
   memcpy(map, &m, sizeof m);

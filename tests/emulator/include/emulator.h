@@ -84,7 +84,8 @@ void cp_async_wait_group() {
 inline uint64_t policy_evict_first() { return 0; }
 inline uint64_t policy_evict_last() { return 0; }
 void prefetch_tensormap(const CUtensorMap *map);
-void cp_async_bulk_tensor(void *shared, const CUtensorMap *map, int column, int row, uint64_t *barrier, uint64_t policy);
+void cp_async_bulk_tensor(void *shared, const CUtensorMap *map, int column, int row, uint64_t *barrier,
+                          uint64_t policy);
 void cp_async_bulk_tensor_multicast(void *shared, const CUtensorMap *map, int column, int row, uint64_t *barrier,
                                     uint16_t ctas, uint64_t policy);
 void cp_async_bulk_tensor_store(const CUtensorMap *map, int column, int row, const void *shared);
