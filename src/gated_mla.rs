@@ -65,7 +65,7 @@ impl<'a, M: Memory> GateWeight<'a, M> {
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) if the shapes do not match or `k` is 0,
-/// [`Error::Backend`](crate::Error::Backend) on CUDA, which this version has no kernel for.
+/// [`Error::Cuda`](crate::Error::Cuda) if CUDA refuses the launch.
 pub fn gated_mla<M: Memory>(
     exec: &Exec<M>,
     x: Tensor<'_, bf16, 2, M>,
