@@ -12,8 +12,9 @@ const ROW: [f32; 2] = [7.0, 1.0];
 const NORM: [f32; 2] = [1.4, 0.2];
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 8] = [
+    let tests: [(&str, fn()); 9] = [
         ("slices_in_slices_out", slices_in_slices_out),
+        ("a_gate_and_one_in_place", a_gate_and_one_in_place),
         ("a_view_keeps_its_offset", a_view_keeps_its_offset),
         ("a_strided_view", a_strided_view),
         ("a_shape_must_fit_its_slice", a_shape_must_fit_its_slice),
@@ -71,6 +72,29 @@ fn slices_in_slices_out() {
     assert!(last_kernel().contains("/cuda/"), "{}", last_kernel());
     assert_eq!(stream.clone_dtoh(&residual_out).unwrap(), [13.0, 14.0, 21.0, 22.0].map(bf16::from_f32));
     assert_eq!(stream.clone_dtoh(&layer_input).unwrap(), [0.9765625, 1.0234375].map(bf16::from_f32));
+}
+
+fn a_gate_and_one_in_place() {
+    const M: usize = 3;
+    const N: usize = 256;
+    const K: usize = 72;
+    let stream = stream();
+    let exec = Exec::cudarc(&stream).unwrap();
+    let x = stream.clone_htod(&[bf16::ONE; M * K]).unwrap();
+    // Logits of 0, and of 144 in odd columns: gates of 1/2 and 1.
+    let column = |i: usize| bf16::from_f32(if i / K % 2 == 0 { 0.0 } else { 2.0 });
+    let weight = stream.clone_htod(&(0..N * K).map(column).collect::<Vec<_>>()).unwrap();
+    let mut attn = stream.clone_htod(&repeat(ROW, M * N)).unwrap();
+    let mut out = stream.alloc_zeros(M * N).unwrap();
+    let x = Tensor::from_cudarc(&x, [M, K]).unwrap();
+    let weight = GateWeight::from_tensor(Tensor::from_cudarc(&weight, [N, K]).unwrap()).unwrap();
+    let of_attn = Tensor::from_cudarc(&attn, [M, N]).unwrap();
+    gated_mla(&exec, x, weight, of_attn, &mut TensorMut::from_cudarc(&mut out, [M, N]).unwrap()).unwrap();
+    assert!(last_kernel().starts_with("gated_mla/cuda/"), "{}", last_kernel());
+    gated_mla_in_place(&exec, x, weight, &mut TensorMut::from_cudarc(&mut attn, [M, N]).unwrap()).unwrap();
+    let want = repeat([3.5, 1.0], M * N);
+    assert_eq!(stream.clone_dtoh(&out).unwrap(), want);
+    assert_eq!(stream.clone_dtoh(&attn).unwrap(), want);
 }
 
 fn a_view_keeps_its_offset() {

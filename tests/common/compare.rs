@@ -1,5 +1,5 @@
 //! Comparisons: by bit pattern, by ulps, by distance from an exact value. NaN equals NaN, whatever its payload.
-use std::fmt::{Debug, Display};
+use std::fmt::{self, Debug, Display, Formatter};
 
 use half::{bf16, f16};
 
@@ -83,6 +83,37 @@ impl Near {
             return got == self.value || (got.is_nan() && self.value.is_nan());
         }
         (got - self.value).abs() <= 0.5 * ulp_at::<E>(self.value.abs() + self.tol) + self.tol
+    }
+}
+
+/// The largest and the mean distance from the exact results.
+#[derive(Clone, Copy, Default)]
+pub struct Errors {
+    pub max: f64,
+    sum: f64,
+    count: usize,
+}
+
+impl Errors {
+    pub fn add(&mut self, got: impl Float, want: f64) {
+        let error = (got.f64() - want).abs();
+        self.max = self.max.max(error);
+        self.sum += error;
+        self.count += 1;
+    }
+
+    pub fn mean(self) -> f64 {
+        self.sum / self.count.max(1) as f64
+    }
+
+    pub fn at_most(self, other: Errors) -> bool {
+        self.max <= other.max && self.mean() <= other.mean()
+    }
+}
+
+impl Display for Errors {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write!(f, "max {:.2e} mean {:.2e}", self.max, self.mean())
     }
 }
 

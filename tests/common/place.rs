@@ -36,6 +36,15 @@ impl AnyExec {
     pub fn cuda(exec: Exec<Cuda>, stream: &Rc<Stream>) -> AnyExec {
         AnyExec::Cuda(Place { exec, stream: Some(stream.clone()) })
     }
+
+    pub fn batch_invariant(&self) -> AnyExec {
+        match self {
+            AnyExec::Cpu(place) => AnyExec::Cpu(Place { exec: place.exec.batch_invariant(), stream: None }),
+            AnyExec::Cuda(Place { exec, stream }) => {
+                AnyExec::Cuda(Place { exec: exec.batch_invariant(), stream: stream.clone() })
+            }
+        }
+    }
 }
 
 pub struct Place<M: Memory> {

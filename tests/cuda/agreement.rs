@@ -2,7 +2,7 @@
 use gatemix::{Exec, HeadMode};
 use half::bf16;
 
-use crate::common::cases::{Collapse, Head, Norm, PreMix, Seam};
+use crate::common::cases::{Collapse, Gate, Head, Norm, PreMix, Seam};
 use crate::common::compare::{assert_bits, assert_near, assert_ulps};
 use crate::common::{AnyExec, levels};
 
@@ -37,6 +37,15 @@ pub fn rms_norm() {
     let case = Norm::<bf16>::random(2048, 5120);
     let want = case.run(&cpu());
     levels().iter().for_each(|(level, exec)| assert_ulps(level, &case.run(exec), &want, 1));
+}
+
+pub fn gated_mla() {
+    for (m, n) in [(5, 2048), (100, 4096), (1000, 8192)] {
+        let case = Gate::random(m, n, 6144);
+        let want = case.run(&cpu());
+        let name = |level| format!("{level} m {m} n {n}");
+        levels().iter().for_each(|(level, exec)| assert_ulps(name(level), &case.run(exec), &want, 1));
+    }
 }
 
 pub fn hc_head() {

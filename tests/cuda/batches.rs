@@ -1,9 +1,10 @@
 //! A token's bits are the same in every batch, at every place of a large one, and every time.
-use gatemix::sys::GM_PORTABLE;
+use gatemix::sys::{GM_BATCH_INVARIANT, GM_PORTABLE};
 
+use crate::common::abi::{self, OPERATORS};
 use crate::common::cuda::{self, Stream};
-use crate::common::{abi, skip};
-use crate::device::{OnDevice, operators};
+use crate::common::skip;
+use crate::device::OnDevice;
 
 /// These tokens of every output.
 fn part(outputs: &[Vec<u8>], of: usize, first: usize, tokens: usize) -> Vec<Vec<u8>> {
@@ -12,6 +13,11 @@ fn part(outputs: &[Vec<u8>], of: usize, first: usize, tokens: usize) -> Vec<Vec<
         output[first * token..][..tokens * token].to_vec()
     };
     outputs.iter().map(cut).collect()
+}
+
+/// What makes a token's bits independent of the batch; but in the gate they are so anyway.
+fn invariant(op: &str) -> u32 {
+    if op == "gated_mla" { GM_BATCH_INVARIANT as u32 } else { 0 }
 }
 
 const BATCH: usize = 300;
@@ -31,9 +37,9 @@ fn check_batches(op: &'static str, hidden: usize, step: usize, flags: u32) {
 }
 
 pub fn a_token_has_the_same_bits_in_any_batch() {
-    for op in operators() {
+    for op in OPERATORS {
         for (hidden, step) in [(250, 1), (5120, 1), (7168, 13)] {
-            [0, GM_PORTABLE].iter().for_each(|flags| check_batches(op, hidden, step, *flags as u32));
+            [0, GM_PORTABLE].iter().for_each(|flags| check_batches(op, hidden, step, *flags as u32 | invariant(op)));
         }
     }
 }
@@ -43,7 +49,7 @@ pub fn a_spoilt_token_stays_alone() {
     const AFTER: usize = BATCH - SPOILT - 1;
     const NAN: u32 = 0x7FC0_7FC0;
     const HUGE: u32 = 0x7F7F_7F7F;
-    for (op, value) in operators().flat_map(|op| [NAN, HUGE].map(|value| (op, value))) {
+    for (op, value) in OPERATORS.into_iter().flat_map(|op| [NAN, HUGE].map(|value| (op, value))) {
         let device = OnDevice::new(op, BATCH, 5120, &Stream::new());
         let before = device.run(BATCH);
         device.spoil_token(SPOILT, value);
@@ -56,7 +62,7 @@ pub fn a_spoilt_token_stays_alone() {
 
 /// Several calls in flight, each with operands of its own, and all of their results compared.
 pub fn ten_thousand_repeats() {
-    for op in operators() {
+    for op in OPERATORS {
         for (tokens, hidden, in_flight, repeats) in [(1, 250, 64, 10_000), (8, 5120, 64, 10_000), (300, 5120, 4, 400)] {
             let stream = Stream::new();
             let devices: Vec<OnDevice> = (0..in_flight).map(|_| OnDevice::new(op, tokens, hidden, &stream)).collect();
@@ -74,41 +80,52 @@ pub fn ten_thousand_repeats() {
 /// The tokens of a large batch repeat these.
 const TILE: usize = 64;
 
-fn check_large(op: &'static str, tokens: usize, hidden: usize) {
+fn check_large(op: &'static str, tokens: usize, hidden: usize, flags: i32) {
     let stream = Stream::new();
     let call = || abi::sized(op, TILE as i64, hidden as i64);
-    let small = OnDevice::of(call(), TILE, &stream);
+    let mut small = OnDevice::of(call(), TILE, &stream);
     let bytes = small.token_bytes() * tokens;
     if cuda::free_memory() < bytes + (1 << 30) {
         skip(&format!("this takes {} MiB of device memory", bytes >> 20));
     }
     let mut large = OnDevice::of(call(), tokens, &stream);
+    [&mut small, &mut large].into_iter().for_each(|device| device.call.exec.flags = flags as u32 | invariant(op));
     if op == "mhc_post_collapse_rms_norm" {
         large.call.arg("residual_out").tensor.data = large.call.arg("residual").tensor.data; // in place
     }
     let want = small.run(TILE);
     large.launch();
     for first in (0..tokens).step_by(TILE) {
-        assert!(large.read(first, TILE) == want, "{op} T {tokens} H {hidden}: other bits from token {first} on");
+        assert!(
+            large.read(first, TILE) == want,
+            "{op} T {tokens} H {hidden} flags {flags}: other bits from token {first} on"
+        );
     }
 }
 
 pub fn a_million_tokens() {
-    operators().for_each(|op| check_large(op, 1 << 20, 8));
+    OPERATORS.into_iter().for_each(|op| check_large(op, 1 << 20, 8, 0));
 }
 
 pub fn beyond_32_bits_in_place() {
-    check_large("mhc_post_collapse_rms_norm", 200_000, 5120);
+    check_large("mhc_post_collapse_rms_norm", 200_000, 5120, 0);
 }
 
 pub fn beyond_32_bits_hc_collapse() {
-    check_large("hc_collapse", 200_000, 5120);
+    check_large("hc_collapse", 200_000, 5120, 0);
 }
 
 pub fn beyond_32_bits_hc_head() {
-    check_large("hc_head", 200_000, 5120);
+    check_large("hc_head", 200_000, 5120, 0);
 }
 
 pub fn beyond_32_bits_rms_norm() {
-    check_large("rms_norm", 448_000, 5120);
+    check_large("rms_norm", 448_000, 5120, 0);
+}
+
+pub fn beyond_32_bits_gated_mla() {
+    for flags in [0, GM_PORTABLE] {
+        check_large("gated_mla", 448_000, 5120, flags); // elements of x
+        check_large("gated_mla", 8_500_000, 8, flags); // of attn and out
+    }
 }

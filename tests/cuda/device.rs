@@ -7,11 +7,6 @@ use gatemix::sys::*;
 use crate::common::abi::{self, Arg, Call, element_size};
 use crate::common::cuda::{self, Block, Stream};
 
-/// All but the gate, which has no CUDA kernels yet.
-pub fn operators() -> impl Iterator<Item = &'static str> {
-    abi::OPERATORS.into_iter().filter(|op| *op != "gated_mla")
-}
-
 /// What outputs begin with, and bytes of it behind every operand.
 pub const GUARD: u8 = 0x5A;
 const ROOM: usize = 4096;

@@ -3,10 +3,10 @@ use std::env;
 
 use gatemix::sys::{GM_PDL, GM_PORTABLE};
 
-use crate::common::abi::last_kernel;
+use crate::common::abi::{OPERATORS, last_kernel};
 use crate::common::cuda::Stream;
 use crate::common::rerun;
-use crate::device::{OnDevice, operators};
+use crate::device::OnDevice;
 
 const FLAGS: [i32; 3] = [0, GM_PORTABLE, GM_PDL];
 const ONLY: &str = "GATEMIX_TEST_OPERATOR";
@@ -32,7 +32,7 @@ fn check(op: &'static str, hidden: usize, flags: i32) {
 /// Of one operator, if the environment says so.
 pub fn capture_and_replay() {
     let only = env::var(ONLY).ok();
-    for op in operators().filter(|op| only.as_deref().is_none_or(|only| only == *op)) {
+    for op in OPERATORS.into_iter().filter(|op| only.as_deref().is_none_or(|only| only == *op)) {
         for (hidden, flags) in [5120, 250].into_iter().flat_map(|hidden| FLAGS.map(|flags| (hidden, flags))) {
             check(op, hidden, flags);
         }
@@ -40,12 +40,12 @@ pub fn capture_and_replay() {
 }
 
 pub fn capture_is_the_first_call_of_a_process() {
-    operators().for_each(|op| _ = rerun("cuda::graphs::capture_and_replay", &[(ONLY, Some(op))]));
+    OPERATORS.into_iter().for_each(|op| _ = rerun("cuda::graphs::capture_and_replay", &[(ONLY, Some(op))]));
 }
 
 pub fn one_kernel_a_call_and_none_without_tokens() {
     let stream = Stream::new();
-    for (op, flags) in operators().flat_map(|op| FLAGS.map(|flags| (op, flags))) {
+    for (op, flags) in OPERATORS.into_iter().flat_map(|op| FLAGS.map(|flags| (op, flags))) {
         let mut device = OnDevice::new(op, 3, 256, &stream);
         device.call.exec.flags = flags as u32;
         assert_eq!(stream.capture(|| device.launch()).node_count(), 1, "{op} flags {flags}");

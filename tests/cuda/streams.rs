@@ -4,15 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::abi::OPERATORS;
 use crate::common::cuda::{self, Block, Stream};
 use crate::common::skip;
-use crate::device::{OnDevice, operators};
+use crate::device::OnDevice;
 
 const T: usize = 16;
 const H: usize = 5120;
 
 pub fn two_streams_at_once() {
-    for op in operators() {
+    for op in OPERATORS {
         let devices = [1, 2].map(|seed| {
             let mut device = OnDevice::new(op, T, H, &Stream::new());
             device.fill(seed);
@@ -31,7 +32,7 @@ pub fn two_streams_at_once() {
 
 /// A kernel's attributes are set for all threads of the process.
 pub fn shapes_of_many_threads() {
-    for op in operators() {
+    for op in OPERATORS {
         thread::scope(|scope| {
             for h in [4096, 5120, 7168] {
                 scope.spawn(move || {
@@ -60,7 +61,7 @@ unsafe extern "C" fn produce(finish: *mut c_void) {
 }
 
 pub fn a_slow_producer_holds_up_the_stream_but_not_the_caller() {
-    for op in operators() {
+    for op in OPERATORS {
         let stream = Stream::new();
         let mut device = OnDevice::new(op, T, H, &stream);
         device.fill(1);
@@ -94,7 +95,7 @@ struct Shared<T>(T);
 unsafe impl<T> Sync for Shared<T> {}
 
 pub fn a_fresh_thread() {
-    for op in operators() {
+    for op in OPERATORS {
         let device = Shared(OnDevice::new(op, T, H, &Stream::new()));
         let want = device.0.run(T);
         device.0.spoil_outputs();
@@ -109,7 +110,7 @@ pub fn the_current_device_stays() {
     if devices < 2 {
         skip("this takes two devices");
     }
-    for op in operators() {
+    for op in OPERATORS {
         let device = OnDevice::new(op, T, H, &Stream::new());
         let want = device.run(T);
         device.spoil_outputs();

@@ -1,6 +1,7 @@
 //! `gated_mla`.
 use gatemix::{GateWeight, Memory};
 use half::bf16;
+use rayon::prelude::*;
 
 use super::{Case, pick, split};
 use crate::common::compare::{Float, Near};
@@ -106,16 +107,19 @@ impl Gate {
         const BUDGET: usize = 1 << 22; // multiplications
         let rows = sample(self.m, 17.max(BUDGET / (self.n * self.k)));
         let cols = sample(self.n, BUDGET / (rows.len().max(1) * self.k));
+        self.exact_at(&rows, &cols)
+    }
+
+    /// The elements where these rows and columns meet.
+    pub fn exact_at(&self, rows: &[usize], cols: &[usize]) -> Vec<Exact> {
         let wide = |row: &[bf16]| -> Vec<f64> { row.iter().map(|v| v.f64()).collect() };
         let xs: Vec<Vec<f64>> = rows.iter().map(|r| wide(&self.x[r * self.k..][..self.k])).collect();
-        let mut exact = Vec::with_capacity(rows.len() * cols.len());
-        for &col in &cols {
+        let column = |col: &usize| -> Vec<Exact> {
             let w = wide(&self.weight[col * self.k..][..self.k]);
-            for (x, &row) in xs.iter().zip(&rows) {
-                exact.push(gate_exact((row, col), x, &w, self.attn[row * self.n + col].f64()));
-            }
-        }
-        exact
+            let attn = |row: &usize| self.attn[row * self.n + col].f64();
+            xs.iter().zip(rows).map(|(x, row)| gate_exact((*row, *col), x, &w, attn(row))).collect()
+        };
+        cols.par_iter().flat_map_iter(column).collect()
     }
 }
 
@@ -129,7 +133,7 @@ fn gate_exact(at: (usize, usize), x: &[f64], w: &[f64], attn: f64) -> Exact {
 }
 
 /// The first and last indices below `len`, and random ones, up to `most` in all.
-fn sample(len: usize, most: usize) -> Vec<usize> {
+pub fn sample(len: usize, most: usize) -> Vec<usize> {
     if len <= most {
         return (0..len).collect();
     }

@@ -9,7 +9,14 @@ mod seam;
 use gatemix::HeadMode;
 use half::bf16;
 
-pub use self::{collapse::Collapse, gate::Gate, head::Head, norm::Norm, pre_mix::PreMix, seam::Seam};
+pub use self::{
+    collapse::Collapse,
+    gate::{Exact, Gate, sample},
+    head::Head,
+    norm::Norm,
+    pre_mix::PreMix,
+    seam::Seam,
+};
 use super::AnyExec;
 use super::compare::Float;
 use super::data::Buf;
