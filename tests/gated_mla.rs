@@ -172,10 +172,14 @@ fn sigmoid_keeps_its_relative_accuracy() {
     let mut rng = Rng::new(&[6]);
     check_logits(&rng.uniforms(3000, -87.0, 3.0), 3);
     check_logits(&rng.uniforms(1000, -2.0, 2.0), 3);
+    // Many rows at once, with and without large logits.
+    check_logits(&rng.uniforms(400, -87.0, 3.0), 64);
+    check_logits(&rng.uniforms(3000, -87.0, 87.0), 64);
+    check_logits(&rng.uniforms(3000, -40.0, 40.0), 64);
 }
 
 /// One row and many; k odd and even.
-const SHAPES: [[usize; 2]; 6] = [[1, 1], [2, 7], [8, 64], [11, 33], [20, 72], [53, 65]];
+const SHAPES: [[usize; 2]; 8] = [[1, 1], [2, 7], [8, 64], [11, 33], [20, 72], [53, 65], [2600, 65], [2600, 72]];
 
 fn for_each_level(mut run: impl FnMut(&str, &AnyExec, [usize; 2])) {
     for (level, exec) in all_levels() {
@@ -291,6 +295,39 @@ fn a_batch_invariant_row_has_the_same_bits_in_any_batch() {
     }
 }
 
+/// Spoilt rows among them, whatever they are spoilt with.
+fn a_batch_invariant_row_does_not_see_its_neighbours() {
+    for (m, n, k) in [(300, 512, 65), (2600, 256, 72), (2600, 512, 320)] {
+        let case = Gate::random(m, n, k);
+        let all: Vec<usize> = (0..m).collect();
+        for (level, exec) in levels() {
+            let before = case.run_bits(&exec.batch_invariant());
+            for value in [f32::NAN, f32::INFINITY, 100.0] {
+                let mut spoilt = case.pick(&all);
+                all.iter().skip(5).step_by(16).for_each(|row| spoilt.spoil(*row, value));
+                let after = spoilt.run_bits(&exec.batch_invariant());
+                let same = |row: &usize| row % 16 == 5 || after[*row] == before[*row];
+                let other = all.iter().find(|row| !same(row));
+                assert!(other.is_none(), "{level} ({}) m {m} n {n} k {k}: {value} near row {other:?}", last_kernel());
+            }
+        }
+    }
+}
+
+fn every_level_gives_the_one_result() {
+    for (m, n, k) in [(3, 256, 1), (16, 512, 320), (50, 256, 6144), (129, 512, 65), (700, 1024, 72)] {
+        let case = Gate::with_one_result(m, n, k);
+        let exact = case.exact();
+        for (level, exec) in all_levels() {
+            let out = case.run(&exec);
+            let what = format!("{level} ({}) m {m} n {n} k {k}", last_kernel());
+            let at = |(row, col): (usize, usize)| out[row * n + col];
+            let items = exact.iter().map(|e| (e.at, at(e.at), bf16::from_f64(e.near.value)));
+            assert_each(&what, items, |got, want| got == want);
+        }
+    }
+}
+
 fn spoilt_rows_stay_alone() {
     props::spoilt_tokens_stay_alone(&Gate::random(8, 256, 72), 3);
     props::spoilt_tokens_stay_alone(&Gate::random(21, 256, 65), 20);
@@ -320,6 +357,8 @@ fn main() -> ExitCode {
         repeat_runs_give_the_same_bits,
         a_row_has_the_same_bits_in_batches_of_a_kind,
         a_batch_invariant_row_has_the_same_bits_in_any_batch,
+        a_batch_invariant_row_does_not_see_its_neighbours,
+        every_level_gives_the_one_result,
         spoilt_rows_stay_alone,
         no_rows_are_nothing_to_do,
     ])

@@ -45,11 +45,16 @@ impl Rng {
         (0..len).map(|_| self.uniform(low, high)).collect()
     }
 
-    /// `scale` times normal numbers. Long vectors repeat pieces of a pool in random order.
+    /// `scale` times normal numbers.
     pub fn normals<E: Float>(&mut self, len: usize, scale: f32) -> Vec<E> {
+        self.many(len, |rng| scale * rng.normal())
+    }
+
+    /// Long vectors repeat pieces of a pool in random order.
+    pub fn many<E: Float>(&mut self, len: usize, mut one: impl FnMut(&mut Rng) -> f32) -> Vec<E> {
         const POOL: usize = 1 << 16;
         const PIECE: usize = 1021;
-        let mut values: Vec<E> = (0..len.min(POOL)).map(|_| E::of(scale * self.normal())).collect();
+        let mut values: Vec<E> = (0..len.min(POOL)).map(|_| E::of(one(self))).collect();
         values.reserve(len - values.len());
         while values.len() < len {
             let from = self.below(POOL - PIECE);

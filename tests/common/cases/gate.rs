@@ -4,7 +4,7 @@ use half::bf16;
 use rayon::prelude::*;
 
 use super::{Case, pick, split};
-use crate::common::compare::{Float, Near};
+use crate::common::compare::{Float, Near, ulp_at};
 use crate::common::data::{Buf, Rng};
 use crate::common::oracle::{SIGMOID, U, dot, sigmoid};
 use crate::common::{AnyExec, Place, with_place};
@@ -31,6 +31,23 @@ impl Gate {
         let mut rng = Rng::new(&[m, n, k]);
         let weight = rng.normals(n * k, 1.0 / (k as f32).sqrt());
         Gate::new([m, n, k], &rng.normals(m * k, 1.0), &weight, &rng.normals(m * n, 1.0), 0)
+    }
+
+    /// All kernels give the same bits: partial sums are exact in any order, and no result is near a tie of its rounding.
+    pub fn with_one_result(m: usize, n: usize, k: usize) -> Gate {
+        let mut rng = Rng::new(&[m, n, k, 1]);
+        // Small integers, so sparse that the logits, their products in sixteenths, are a few units.
+        let integer = |rng: &mut Rng| match k {
+            0..=320 => rng.below(7) as f32 - 3.0,
+            _ => [-1.0, 1.0][rng.below(2)] * f32::from(rng.below(8) < 3),
+        };
+        let (x, weight) = (rng.many(m * k, integer), rng.many(n * k, |rng| integer(rng) / LATTICE));
+        let significands = decided_significands();
+        let attn = rng.many(m * n, |rng| {
+            let power = 2f32.powi(rng.below(17) as i32 - 8);
+            [-power, power][rng.below(2)] * significands[rng.below(significands.len())]
+        });
+        Gate::new([m, n, k], &x, &weight, &attn, 0)
     }
 
     /// Every base one element past its natural place.
@@ -72,6 +89,22 @@ impl Gate {
         .unwrap();
         attn.finish()
     }
+}
+
+/// Logits are multiples of 1 / LATTICE.
+const LATTICE: f32 = 16.0;
+
+/// Those for which no product with the gate of such a logit, up to 40, is so near a tie that a sigmoid could decide it.
+fn decided_significands() -> Vec<f32> {
+    let gates: Vec<f64> = (-40 * 16..=40 * 16).map(|i| sigmoid(f64::from(i) / f64::from(LATTICE))).collect();
+    let decided = |attn: &f32| {
+        gates.iter().all(|gate| {
+            let product = f64::from(*attn) * gate;
+            let in_ulps = product / ulp_at::<bf16>(product);
+            (in_ulps.fract() - 0.5).abs() > 2.0 * (SIGMOID + U) * in_ulps
+        })
+    };
+    (128..256).map(|i| i as f32 / 128.0).filter(decided).collect()
 }
 
 impl Case for Gate {
