@@ -106,6 +106,11 @@ impl Errors {
         self.sum / self.count.max(1) as f64
     }
 
+    /// Those of both.
+    pub fn and(self, other: Errors) -> Errors {
+        Errors { max: self.max.max(other.max), sum: self.sum + other.sum, count: self.count + other.count }
+    }
+
     pub fn at_most(self, other: Errors) -> bool {
         self.max <= other.max && self.mean() <= other.mean()
     }

@@ -11,6 +11,14 @@ mod device;
 #[cfg(feature = "cuda")]
 mod errors;
 #[cfg(feature = "cuda")]
+mod fence;
+#[cfg(feature = "cuda")]
+mod gate;
+#[cfg(feature = "cuda")]
+mod gated_mla;
+#[cfg(feature = "cuda")]
+mod gated_mla_calls;
+#[cfg(feature = "cuda")]
 mod graphs;
 #[cfg(feature = "cuda")]
 mod streams;
@@ -49,6 +57,17 @@ fn main() -> ExitCode {
         errors::a_launch_that_cuda_refuses,
         errors::devices_that_do_not_exist,
         errors::bad_arguments_are_refused_as_on_the_cpu,
+        gated_mla::every_element_of_a_grid,
+        gated_mla::samples_of_a_grid_against_float64,
+        gated_mla::batch_invariant_rows,
+        gated_mla::batch_invariant_rows_beside_spoilt_ones,
+        gated_mla_calls::operands_anywhere,
+        gated_mla_calls::in_place,
+        gated_mla_calls::a_hundred_repeats,
+        gated_mla_calls::capture_and_replay,
+        gated_mla_calls::capture_is_the_first_call_of_a_process,
+        gated_mla_calls::two_streams_at_once,
+        gated_mla_calls::a_second_device,
         graphs::capture_and_replay,
         graphs::capture_is_the_first_call_of_a_process,
         graphs::one_kernel_a_call_and_none_without_tokens,
@@ -57,5 +76,6 @@ fn main() -> ExitCode {
         streams::a_slow_producer_holds_up_the_stream_but_not_the_caller,
         streams::a_fresh_thread,
         streams::the_current_device_stays,
+        gated_mla_calls::at_the_end_of_device_memory,
     ])
 }

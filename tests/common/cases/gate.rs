@@ -50,6 +50,13 @@ impl Gate {
         Gate::new([m, n, k], &x, &weight, &attn, 0)
     }
 
+    /// The same numbers from the last to the first.
+    pub fn reversed(&self) -> Gate {
+        let [x, weight, attn] =
+            [&self.x, &self.weight, &self.attn].map(|data| data.iter().rev().copied().collect::<Vec<bf16>>());
+        Gate::new([self.m, self.n, self.k], &x, &weight, &attn, self.shift)
+    }
+
     /// Every base one element past its natural place.
     pub fn misaligned(&self) -> Gate {
         Gate::new([self.m, self.n, self.k], &self.x, &self.weight, &self.attn, 1)
