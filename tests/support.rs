@@ -1,7 +1,7 @@
 //! The support check of `gated_mla`: reasons in their order, sentences with the offending value.
 mod common;
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
 
 use common::rerun;
 use gatemix::{
@@ -156,17 +156,22 @@ fn the_capabilities_of_this_build() {
         assert_eq!(gated_mla_support(&on(Some((major, minor)))).is_ok(), served, "{major}.{minor} with {code:?}");
     }
     assert_eq!(gated_mla_support(&on(None)).unwrap_err().reason, Reason::Capability);
+    let sentence = gated_mla_support(&on(Some((7, 5)))).unwrap_err().message;
+    let listed = list(&CString::new(code.join(":")).unwrap());
+    assert!(sentence.ends_with(&format!("has kernels for: {listed}")), "{sentence:?} with {code:?}");
     for capability in [None, Some((7, 5)), Some((9, 0))] {
         assert!(gated_mla_support(&GateFacts { capability, ..good() }).is_ok(), "the CPU has none");
     }
 }
 
-/// Of a build that nobody has narrowed.
+/// All of them, or those that the build was narrowed to.
 #[test]
 #[cfg_attr(not(feature = "cuda"), ignore = "this build has no CUDA backend")]
 fn the_capabilities_that_a_build_must_have() {
-    if option_env!("GATEMIX_CUDA_ARCHS").is_some_and(|archs| !archs.is_empty()) {
-        return common::say("skipped: GATEMIX_CUDA_ARCHS has narrowed this build");
+    if let Some(archs) = option_env!("GATEMIX_CUDA_ARCHS").filter(|archs| !archs.is_empty()) {
+        let asked = archs.split([';', ',', ' ']).filter(|arch| !arch.is_empty());
+        let want: Vec<String> = asked.map(|arch| format!("sm_{}", if arch == "90" { "90a" } else { arch })).collect();
+        return assert_eq!(code(), want, "GATEMIX_CUDA_ARCHS={archs}");
     }
     for capability in [(8, 0), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0), (12, 1)] {
         let facts = GateFacts { backend: Some(Backend::Cuda), capability: Some(capability), ..good() };
