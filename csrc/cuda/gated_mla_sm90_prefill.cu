@@ -48,6 +48,7 @@ struct Tile {
   static constexpr int kStageBoxes = 4;
   static constexpr int kAttnStages = kGroups * kBoxes / kStageBoxes;
   static_assert(kStageBoxes * kBoxBytes <= kStageBytes && kStageBoxes % kBoxes == 0);
+  static_assert(kAttnStages * kStageBoxes == kGroups * kBoxes);
   __host__ __device__ static constexpr int attn_stage(int group) { return group * kBoxes / kStageBoxes; }
   __host__ __device__ static constexpr int attn_offset(int group) { return group * kBoxes % kStageBoxes * kBoxBytes; }
 };
@@ -230,9 +231,10 @@ public:
     release_both(before);
   }
 
-  // attn becomes out, in the stages behind the chunks.
+  // attn becomes out, in the stages behind the chunks. kAlike: by one formula, whatever the neighbours are.
+  template <bool kAlike>
   __device__ void gate(const float (&z)[kColumns / 2]) {
-    const bool moderate = all_moderate(z);
+    const bool moderate = !kAlike && all_moderate(z);
     pass(T::attn_stage(group_));
     wait();
     unsigned char *boxes = ring_ + place_.stage * T::kStageBytes + T::attn_offset(group_);
@@ -271,12 +273,12 @@ private:
   Place<T::kStages> place_;
 };
 
-template <int kColumns, bool kSegmented>
+template <int kColumns, bool kInvariant>
 __device__ void consume(const Shape &s, unsigned char *ring, int group, Barriers<Tile<kColumns>::kStages> *barriers) {
   Consumer<kColumns> consumer(ring, group, barriers);
   float z[kColumns / 2];
   for (Tiles tiles{s}; tiles.get(kColumns); tiles.next()) {
-    if constexpr (kSegmented) {
+    if constexpr (kInvariant && kColumns == 128) {
       const int chunks = s.chunks / s.segments, longer = s.chunks % s.segments;
       consumer.multiply(z, chunks + (longer > 0));
       for (int segment = 1; segment < s.segments; ++segment) {
@@ -288,7 +290,7 @@ __device__ void consume(const Shape &s, unsigned char *ring, int group, Barriers
     } else {
       consumer.multiply(z, s.chunks);
     }
-    consumer.gate(z);
+    consumer.template gate<kInvariant>(z);
   }
 }
 
@@ -296,7 +298,7 @@ __device__ void consume(const Shape &s, unsigned char *ring, int group, Barriers
 
 } // namespace
 
-template <int kColumns, bool kSegmented>
+template <int kColumns, bool kInvariant>
 static __global__ void __launch_bounds__(kThreads, 1)
     gated_mla_sm90_prefill(const __grid_constant__ bool pdl, const __grid_constant__ CUtensorMap weight,
                            const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap attn,
@@ -334,14 +336,14 @@ static __global__ void __launch_bounds__(kThreads, 1)
     __syncwarp();
   } else {
     ptx::setmaxnreg_inc<232>();
-    consume<kColumns, kSegmented>(s, ring, group, &barriers);
+    consume<kColumns, kInvariant>(s, ring, group, &barriers);
   }
   ptx::barrier_cluster_arrive_relaxed();
   ptx::barrier_cluster_wait(); // the other CTA's arrivals and loads go to this one's shared memory
 #endif
 }
 
-template <int kColumns, bool kSegmented>
+template <int kColumns, bool kInvariant>
 static gm_status run(const gm_exec *exec, const gm_gated_mla_problem *p, int segments) {
   using T = Tile<kColumns>;
   CUtensorMap weight, x, attn, out;
@@ -358,12 +360,15 @@ static gm_status run(const gm_exec *exec, const gm_gated_mla_problem *p, int seg
                      .threads = kThreads,
                      .cluster = kCtas,
                      .shared_bytes = T::kSharedBytes};
-  return launch(exec, "gated_mla/cuda/sm90/prefill", gated_mla_sm90_prefill<kColumns, kSegmented>, grid, weight, x,
+  return launch(exec, "gated_mla/cuda/sm90/prefill", gated_mla_sm90_prefill<kColumns, kInvariant>, grid, weight, x,
                 attn, out, shape);
 }
 
 extern "C" gm_status gm_gated_mla_sm90_prefill(const gm_exec *exec, const gm_gated_mla_problem *p, int columns,
                                                int segments) {
-  if (segments > 1) return run<128, true>(exec, p, segments);
-  return columns == 128 ? run<128, false>(exec, p, 1) : run<256, false>(exec, p, 1);
+  const bool invariant = (exec->flags & GM_BATCH_INVARIANT) != 0;
+  if (columns == 128 || segments > 1) {
+    return invariant || segments > 1 ? run<128, true>(exec, p, segments) : run<128, false>(exec, p, 1);
+  }
+  return invariant ? run<256, true>(exec, p, 1) : run<256, false>(exec, p, 1);
 }
