@@ -5,10 +5,23 @@
 #   sanitize   compute-sanitizer over the small cases
 #   bench      scripts/peers.py with these options; the results go to peers.json as well
 #   criterion  the Rust benches, such as: run.sh criterion cuda
+#   forms      every form of gated_mla beside cuBLAS: run.sh forms [N,K,M]...
 #   all        test, sanitize, bench
+# $CUBLAS: which cuBLAS; default: torch's, so that all compare with the same, else the loader's.
 set -euo pipefail
 cd "$(dirname "$0")"
 export GATEMIX_TEST_DATA="$PWD/data"
+
+# Among the packages that torch brings.
+find_cublas() {
+  python3 -c '
+import glob, sys
+found = (f for p in sys.path for f in sorted(glob.glob(f"{p}/nvidia/*/lib/libcublas.so.[0-9]*"), reverse=True))
+print(next(found, ""))'
+}
+[ -n "${CUBLAS-}" ] || CUBLAS=$(find_cublas)
+[ -z "$CUBLAS" ] || export CUBLAS
+
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 failed=()
@@ -49,7 +62,7 @@ run_sanitize() {
   local binary tool
   command -v compute-sanitizer >/dev/null || { failed+=("no compute-sanitizer"); return 0; }
   for tool in memcheck racecheck initcheck synccheck; do sanitize "$tool" tests/golden || return 0; done
-  for binary in tests/hc_* tests/mhc_* tests/rms_norm; do sanitize memcheck "$binary" || return 0; done
+  for binary in tests/gated_mla tests/hc_* tests/mhc_* tests/rms_norm; do sanitize memcheck "$binary" || return 0; done
 }
 
 run_bench() {
@@ -61,10 +74,12 @@ run_criterion() {
   for binary in benches/*; do attempt "$binary" "$binary" --bench "$@"; done
 }
 
+run_forms() { attempt forms bin/gated_mla_forms "$@"; }
+
 case ${1-} in
-  test | cpu-test | sanitize | bench | criterion) "run_${1//-/_}" "${@:2}" ;;
+  test | cpu-test | sanitize | bench | criterion | forms) "run_${1//-/_}" "${@:2}" ;;
   all) run_test && run_sanitize && run_bench ;;
-  *) sed -n '2,8s/^# //p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,10s/^# //p' run.sh >&2; exit 2 ;;
 esac
 if [ ${#failed[@]} -gt 0 ]; then
   printf 'FAILED: %s\n' "${failed[@]}"
