@@ -6,11 +6,19 @@
 
 #define CUDART_VERSION 13000
 
-typedef enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInvalidConfiguration = 9, cudaErrorInvalidDevice = 101 } cudaError_t;
+typedef enum {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidDevice = 101
+} cudaError_t;
 typedef enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 } cudaFuncAttribute;
 typedef enum { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 } cudaDeviceAttr;
 typedef enum { cudaStreamCaptureModeRelaxed = 2 } cudaStreamCaptureMode;
-typedef enum { cudaDriverEntryPointSuccess = 0, cudaDriverEntryPointSymbolNotFound = 1 } cudaDriverEntryPointQueryResult;
+typedef enum {
+  cudaDriverEntryPointSuccess = 0,
+  cudaDriverEntryPointSymbolNotFound = 1
+} cudaDriverEntryPointQueryResult;
 enum { cudaEnableDefault = 0 };
 typedef struct CUstream_st *cudaStream_t;
 
@@ -18,7 +26,10 @@ struct cudaFuncAttributes {
   int ptxVersion;
 };
 
-typedef enum { cudaLaunchAttributeClusterDimension = 4, cudaLaunchAttributeProgrammaticStreamSerialization = 6 } cudaLaunchAttributeID;
+typedef enum {
+  cudaLaunchAttributeClusterDimension = 4,
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6
+} cudaLaunchAttributeID;
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
   union {
