@@ -1,4 +1,4 @@
-// The choice between the forms of gated_mla: docs/tuning.md has the measurements behind the numbers here.
+// The choice between the forms of gated_mla: docs/tuning.md says what is measured of the numbers here.
 #include "cuda/common/gated_mla.cuh"
 
 using namespace gm;
