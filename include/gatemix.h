@@ -111,8 +111,8 @@ typedef struct gm_parallel {
  *
  * With GM_BATCH_INVARIANT gm_gated_mla sums over k in one order whatever m is: on one device, with the same other flags
  * and operands that are aligned alike, a row's bits depend neither on m nor on its neighbours. Without it m chooses
- * between kernels, and not all sum in the same order.. To the other operators,
- * whose tokens are independent anyway, it makes no difference.
+ * between kernels, and not all sum in the same order. To the other operators, whose tokens are independent anyway, it
+ * makes no difference.
  *
  * A later version may append fields, after the padding at the end: a struct_size beyond what this version knows is
  * accepted, up to 1024, if the unknown tail is zero. */
