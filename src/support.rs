@@ -22,7 +22,7 @@ pub struct GateFacts {
     pub enabled: bool,
     /// The layer has an output gate.
     pub has_gate: bool,
-    /// [`backend_status`] is `Ok`. With [`Backend::Cuda`] say `false`: this version has no CUDA kernel for the gate.
+    /// [`backend_status`] is `Ok`.
     pub backend_usable: bool,
     /// `None`: some backend that gatemix doesn't know.
     pub backend: Option<Backend>,

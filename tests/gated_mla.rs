@@ -176,10 +176,12 @@ fn sigmoid_keeps_its_relative_accuracy() {
     check_logits(&rng.uniforms(400, -87.0, 3.0), 64);
     check_logits(&rng.uniforms(3000, -87.0, 87.0), 64);
     check_logits(&rng.uniforms(3000, -40.0, 40.0), 64);
+    check_logits(&rng.uniforms(15400, -87.0, 89.0), 64);
 }
 
-/// One row and many; k odd and even.
-const SHAPES: [[usize; 2]; 8] = [[1, 1], [2, 7], [8, 64], [11, 33], [20, 72], [53, 65], [2600, 65], [2600, 72]];
+/// One row and many; k odd and even. The last has rows for the widest tiles of a GPU.
+const SHAPES: [[usize; 2]; 9] =
+    [[1, 1], [2, 7], [8, 64], [11, 33], [20, 72], [53, 65], [2600, 65], [2600, 72], [15400, 64]];
 
 fn for_each_level(mut run: impl FnMut(&str, &AnyExec, [usize; 2])) {
     for (level, exec) in all_levels() {
