@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Times gatemix's CUDA operators beside Triton, torch and a plain copy, all in one process.
+"""Times gatemix's CUDA operators beside Triton, torch, cuBLAS and a plain copy, all in one process.
 
     scripts/peers.py --lib build/libgatemix.so --copy libcopy.so --json peers.json
     scripts/peers.py --lib old=a/libgatemix.so --lib new=b/libgatemix.so,pdl,GM_TUNE=41 --op rms_norm --tokens 1,128
+    scripts/peers.py --lib build/libgatemix.so --copy libcopy.so --op gated_mla --gate 4096,7168 --tokens 1,16
 
 Each time is the median over replays of a CUDA graph of many calls that go round enough sets of tensors to exceed the L2
 three times; every result is compared with a float64 reference first. Needs torch and Triton.
@@ -20,14 +21,25 @@ import sys
 import time
 
 from gpu.gatemix import FLAGS, Gatemix
+from gpu.tables import print_tables
 
-POST = {
+GATE = {  # (n, k) -> m
+    (16384, 6144): [1, 16, 64, 128, 256, 1024, 4096, 16384],
+    (8192, 6144): [1, 16, 64],
+    (4096, 7168): [1, 16, 128, 1024],
+    (2048, 6144): [1, 16, 64, 128, 256, 1024, 4096],
+    (1024, 6144): [1, 16, 64],
+    (512, 6144): [1, 16, 64],
+    (256, 6144): [1, 16, 64],
+}
+POST = {  # H -> T
     5120: [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 8192, 32768],
     7168: [1, 8, 32, 128, 512, 2048, 8192],
     4096: [1, 8, 32, 128, 512, 2048, 8192],
 }
 OTHERS = {5120: [1, 128, 2048, 8192]}
 SHAPES = {
+    "gated_mla": GATE,
     "mhc_post_collapse_rms_norm": POST,
     "hc_collapse": OTHERS,
     "rms_norm": OTHERS,
@@ -35,7 +47,9 @@ SHAPES = {
     "mhc_pre_mix": OTHERS,
 }
 QUICK_TOKENS = [1, 32, 128, 2048]
-PEERS = ["copy", "triton", "torch"]
+QUICK_GATE = [(16384, 6144), (2048, 6144)]
+PEERS = ["copy", "triton", "torch", "read", "mm", "eager", "compiled"]
+SLOW_PEERS = ["torch", "compiled"]
 L2_TIMES = 3
 MAX_SETS = 2048
 GRAPH_US = 3000  # what a graph takes at least, guessed
@@ -50,8 +64,13 @@ def numbers(text):
     return [int(item) for item in text.split(",")]
 
 
+def gate_shape(text):
+    n, k = numbers(text)
+    return n, k
+
+
 def library_spec(text):
-    """[LABEL=]PATH[,portable][,pdl][,VARIABLE=VALUE...]"""
+    """[LABEL=]PATH[,portable][,pdl][,batch_invariant][,VARIABLE=VALUE...]"""
     path, *options = text.split(",")
     label, _, path = path.rpartition("=")
     spec = {"label": label or "gatemix", "path": os.path.abspath(path), "flags": [], "environment": {}}
@@ -74,35 +93,38 @@ def arguments(argv=None):
     parser.add_argument("--copy", metavar="PATH", help="libcopy.so, built from benches/cuda/copy.cu")
     parser.add_argument("--json", metavar="PATH", help="where to write everything measured")
     parser.add_argument("--op", action="append", choices=SHAPES, help="repeat for several; default: all")
-    parser.add_argument("--hidden", type=numbers, help="such as 5120,7168")
-    parser.add_argument("--tokens", type=numbers, help="such as 1,128")
+    parser.add_argument("--hidden", type=numbers, help="such as 5120,7168; not of gated_mla")
+    parser.add_argument("--gate", type=gate_shape, action="append", metavar="N,K", help="of gated_mla; several times")
+    parser.add_argument("--tokens", type=numbers, help="such as 1,128; m of gated_mla")
     parser.add_argument("--in-place", action="store_true", help="mhc_post_collapse_rms_norm over its residual")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"of {','.join(PEERS)}; empty for none")
-    parser.add_argument("--quick", action="store_true", help="H 5120, few T, no torch, fewer replays")
+    parser.add_argument("--quick", action="store_true", help="few shapes, no torch, nothing compiled, fewer replays")
     parser.add_argument("--device", type=int, default=0)
     args = parser.parse_args(argv)
     args.peers = [peer for peer in args.peers.split(",") if peer]
     if args.quick:
         args.hidden, args.tokens = args.hidden or [5120], args.tokens or QUICK_TOKENS
-        args.peers = [peer for peer in args.peers if peer != "torch"]
+        args.gate = args.gate or QUICK_GATE
+        args.peers = [peer for peer in args.peers if peer not in SLOW_PEERS]
     labels = [spec["label"] for spec in args.lib]
     if len(set(labels)) < len(labels):
         parser.error(f"--lib: labels must differ: {', '.join(labels)}")
     if set(args.peers) - set(PEERS):
         parser.error(f"--peers: choose from {', '.join(PEERS)}")
-    if "copy" in args.peers and not args.copy:
-        parser.error("--copy is needed, or --peers without copy")
+    if {"copy", "read"} & set(args.peers) and not args.copy:
+        parser.error("--copy is needed, or --peers without copy and read")
     return args
 
 
 def shapes(args):
-    """(op, hidden, tokens) in the order of the report."""
+    """(op, (n, k) or hidden, tokens) in the order of the report."""
     for op in args.op or SHAPES:
         if args.in_place and op != "mhc_post_collapse_rms_norm":
             continue
-        for hidden in args.hidden or SHAPES[op]:
-            for tokens in args.tokens or SHAPES[op].get(hidden, POST[7168]):
-                yield op, hidden, tokens
+        for place in (args.gate if op == "gated_mla" else args.hidden) or SHAPES[op]:
+            fallback = GATE[16384, 6144] if op == "gated_mla" else POST[7168]
+            for tokens in args.tokens or SHAPES[op].get(place, fallback):
+                yield op, place, tokens
 
 
 @contextlib.contextmanager
@@ -122,9 +144,10 @@ def environment(variables):
 class Run:
     def __init__(self, args):
         import torch
-        from gpu import operators, timing
+        from gpu import gate, operators, timing
 
-        self.args, self.torch, self.operators, self.timing = args, torch, operators, timing
+        self.args, self.torch, self.timing = args, torch, timing
+        self.operators = {op.name: op for op in (gate.GatedMla, *operators.MHC)}
         torch.cuda.set_device(args.device)
         torch.manual_seed(1)
         self.stream = torch.cuda.Stream()
@@ -176,40 +199,45 @@ class Run:
         graph = self.timing.capture([lambda: self.copy.copy_nothing(stream)] * calls, self.stream)
         return self.timing.measure([graph], [calls], self.budget, self.stream)[0][0][0]
 
-    def variants(self, name, hidden, tokens):
-        op = self.operators.BY_NAME[name]
+    def variants(self, name, place, tokens):
+        op = self.operators[name]
+        if name == "gated_mla":
+            return [op(*place, tokens)]
         if name == "mhc_post_collapse_rms_norm":
-            return [op(hidden, tokens, self.args.in_place)]
+            return [op(place, tokens, self.args.in_place)]
         if name == "hc_head":
-            return [op(hidden, tokens, rounded) for rounded in (True, False)]
-        return [op(hidden, tokens)]
+            return [op(place, tokens, rounded) for rounded in (True, False)]
+        return [op(place, tokens)]
 
     def candidates(self, op, calls):
         """(what goes into the report, maker of the call on set i, calls a graph, (specification, library) if ours)"""
         for spec, library in self.libraries:
             entry = {"peer": "gatemix", "label": spec["label"]}
             yield entry, functools.partial(op.gatemix, library), calls, (spec, library)
-        if "triton" in self.args.peers:
-            for warps in op.warps:
-                yield {"peer": "triton", "warps": warps}, functools.partial(op.triton, warps), calls, None
-        if "torch" in self.args.peers and not op.in_place:
-            yield {"peer": "torch"}, op.torch, max(2, calls // 8), None
+        for entry, make, fraction in op.rivals():
+            if entry["peer"] in self.args.peers:
+                yield entry, make, max(2, int(calls * fraction)), None
 
     def prepare(self, op, checker, entry, make, calls, library):
         """Checks one candidate and captures its graph; None if it fails, which entry then says."""
         spec = library[0] if library else {"environment": {}}
         try:
             with environment(spec["environment"]):
-                comparison = checker.check(make(0), self.stream)
+                comparison = checker.check(entry["peer"], make(0), self.stream)
                 entry |= {"ulps": comparison.ulps, "differing": comparison.differing}
+                if op.exact:
+                    entry |= {"max_error": comparison.max_error, "mean_error": comparison.mean_error}
                 if library:
                     entry["kernel"] = library[1].last_kernel()
                 if not comparison.error <= op.tolerance:
                     raise RuntimeError(f"wrong result: relative error {comparison.error:.3g}, ulps {comparison.ulps}")
-                return self.timing.capture([make(i) for i in range(calls)], self.stream)
+                on_set = [make(i) for i in range(calls)]
+                if entry["peer"] in op.hosts:
+                    entry["host_us"] = round(self.timing.host_us(on_set, op.expected_us(), self.stream), 3)
+                return self.timing.capture(on_set, self.stream)
         except Exception as error:  # a peer that fails must not cost the others their time on the GPU
             entry["error"] = f"{type(error).__name__}: {error}"[:300]
-            note(f"{op.name} {op.variant} H {op.h} T {op.t}: {entry}")
+            note(f"{op.name} {op.variant} {op.facts()}: {entry}")
             return None
 
     def copies(self, op, calls):
@@ -222,11 +250,11 @@ class Run:
         self.timing.replay(graphs, 1, self.stream)
         times = self.timing.replay(graphs, 2, self.stream)
         best = sorted(range(len(graphs)), key=lambda variant: min(times[variant]))[:3]
-        return [({"peer": "copy", "variant": variant}, graphs[variant]) for variant in best]
+        return [({"peer": op.floor, "variant": variant}, graphs[variant]) for variant in best]
 
     def shape(self, op):
         sets = min(max(L2_TIMES * self.l2 // op.set_bytes + 1, 2), MAX_SETS)
-        calls = max(sets, int(GRAPH_US / (1.5 + op.moved / 4e6)))
+        calls = max(sets, int(GRAPH_US / op.expected_us()))
         calls = -(-calls // sets) * sets
         op.allocate(sets, "cuda")
         checker = self.timing.Checker(op)
@@ -238,55 +266,15 @@ class Run:
             else:
                 measured.append((entry, graph, count))
         del checker
-        if "copy" in self.args.peers:
+        if op.floor in self.args.peers:
             measured += [(entry, graph, calls) for entry, graph in self.copies(op, calls)]
         graphs, counts = [graph for _, graph, _ in measured], [count for _, _, count in measured]
         times, rounds = self.timing.measure(graphs, counts, self.budget, self.stream)
         for (entry, _, _), (median, least) in zip(measured, times, strict=True):
             entry |= {"us": round(median, 3), "min_us": round(least, 3)}
-        row = {"op": op.name, "variant": op.variant, "in_place": op.in_place, "hidden": op.h, "tokens": op.t}
+        row = {"op": op.name, "variant": op.variant, "in_place": op.in_place} | op.facts()
         row |= {"moved_bytes": op.moved, "sets": sets, "set_bytes": op.set_bytes, "calls": calls, "replays": rounds}
         return row | {"results": [entry for entry, _, _ in measured] + failed}
-
-
-def fastest(row, peer, label=None):
-    found = [r for r in row["results"] if r["peer"] == peer and r.get("label") == label and "us" in r]
-    return min(found, key=lambda r: r["us"], default=None)
-
-
-def cells(row, labels):
-    copy, triton, torch = (fastest(row, peer) for peer in PEERS)
-    line = [str(row["tokens"])]
-    for label in labels:
-        ours = fastest(row, "gatemix", label)
-        if ours is None:
-            line += ["failed", "", "", "", ""]
-            continue
-        over = [f"{ours['us'] / peer['us']:.3f}" if peer else "-" for peer in (copy, triton)]
-        ulps = "/".join(map(str, ours["ulps"]))
-        line += [f"{ours['us']:.2f}", *over, f"{row['moved_bytes'] / ours['us'] / 1e3:.0f}", ulps]
-    line += [f"{copy['us']:.2f}", f"{row['moved_bytes'] / copy['us'] / 1e3:.0f}"] if copy else ["-", "-"]
-    line += [f"{triton['us']:.2f}", str(triton["warps"])] if triton else ["-", "-"]
-    return line + [f"{torch['us']:.2f}" if torch else "-"]
-
-
-def print_table(rows, labels):
-    header = ["T"]
-    for label in labels:
-        header += [f"{label}", "/copy", "/triton", "GB/s", "ulps"]
-    header += ["copy", "GB/s", "triton", "warps", "torch"]
-    for key in dict.fromkeys((r["op"], r["variant"], r["hidden"], r["in_place"]) for r in rows):
-        op, variant, hidden, in_place = key
-        group = [r for r in rows if (r["op"], r["variant"], r["hidden"], r["in_place"]) == key]
-        print(f"\n{' '.join([op, variant]).strip()}, H {hidden}{', in place' if in_place else ''} (us a call)")
-        lines = [header, *(cells(r, labels) for r in group)]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        for line in lines:
-            print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
-        ours = [(row["tokens"], r) for row in group for r in row["results"] if "kernel" in r]
-        for label, kernel in dict.fromkeys((r["label"], r["kernel"]) for _, r in ours):
-            tokens = [str(t) for t, r in ours if (r["label"], r["kernel"]) == (label, kernel)]
-            print(f"  {label}, T {', '.join(tokens)}: {kernel}")
 
 
 def main():
@@ -296,10 +284,10 @@ def main():
     labels = [spec["label"] for spec in args.lib]
     try:
         report["empty_us"] = run.empty_us()
-        for op, hidden, tokens in shapes(args):
-            for variant in run.variants(op, hidden, tokens):
+        for op, place, tokens in shapes(args):
+            for variant in run.variants(op, place, tokens):
                 report["rows"].append(run.shape(variant))
-            note(f"{op} H {hidden} T {tokens}")
+            note(f"{op} {place}, {tokens} tokens")
     finally:
         if args.json:
             with open(args.json, "w") as file:
@@ -307,7 +295,7 @@ def main():
                 file.write("\n")
         print(json.dumps(report["meta"], indent=1))
         print(f"empty kernel: {report['empty_us'] or float('nan'):.2f} us")
-        print_table(report["rows"], labels)
+        print_tables(report["rows"], labels)
     failures = [r for row in report["rows"] for r in row["results"] if r["peer"] == "gatemix" and "error" in r]
     sys.exit(f"{len(failures)} results of gatemix failed" if failures else 0)
 

@@ -74,6 +74,34 @@ __global__ void copy_slices(const float *gemm_out, const float *sqrsum, float *o
   *reinterpret_cast<uint4 *>(out + token * 4) = sum;
 }
 
+// kVectors of a thread in a round. What it would write depends on all of them, so that none is dropped.
+template <int kVectors>
+__global__ void read(const uint4 *from, int64_t count, uint4 *never) {
+  const int64_t tile = int64_t{blockDim.x} * kVectors;
+  uint4 all = {};
+  for (int64_t first = blockIdx.x * tile; first < count; first += gridDim.x * tile) {
+    const uint4 *column = from + first + threadIdx.x;
+    if (first + tile <= count) {
+      uint4 v[kVectors];
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k) {
+        v[k] = __ldcs(column + k * blockDim.x);
+      }
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k) {
+        all = mixed(all, v[k]);
+      }
+    } else {
+      for (; column < from + count; column += blockDim.x) {
+        all = mixed(all, *column);
+      }
+    }
+  }
+  if ((all.x & all.y & all.z & all.w) == UINT32_MAX) {
+    *never = all;
+  }
+}
+
 __global__ void empty() {}
 
 int divide_up(int a, int b) { return (a + b - 1) / b; }
@@ -94,6 +122,18 @@ void launch_variant(const Rows &p, int tokens, int variant, cudaStream_t stream)
   case 2: return launch_rows<kRead, kWrite, 1, true>(p, tokens, parts, stream);
   default: return launch_rows<kRead, kWrite, 2, true>(p, tokens, parts, stream);
   }
+}
+
+template <int kVectors>
+cudaError_t launch_read(const uint4 *from, int count, uint4 *never, int threads, int ctas, cudaStream_t stream) {
+  int device, sm_count;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, device);
+  if (error != cudaSuccess) return error;
+  const int all = divide_up(count, threads * kVectors);
+  const int grid = ctas > 0 && ctas * sm_count < all ? ctas * sm_count : all;
+  read<kVectors><<<static_cast<unsigned>(grid), static_cast<unsigned>(threads), 0, stream>>>(from, count, never);
+  return cudaGetLastError();
 }
 
 } // namespace
@@ -129,6 +169,20 @@ int copy_pre_mix(const float *gemm_out, const float *sqrsum, float *out, int sli
   copy_slices<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(gemm_out, sqrsum, out,
                                                                                             slices, tokens, columns);
   return cudaGetLastError();
+}
+
+// Reads `count` vectors of 16 bytes. 12 variants: vectors a thread, times threads and CTAs a multiprocessor or one pass.
+int read_once(const uint4 *from, int count, uint4 *never, int variant, cudaStream_t stream) {
+  if (variant < 0 || variant >= 12) {
+    return cudaErrorInvalidValue;
+  }
+  const int threads = variant % 4 == 0 ? 128 : variant % 4 == 3 ? 512 : 256;
+  const int ctas = variant % 4 < 2 ? 0 : variant % 4 == 2 ? 8 : 4;
+  switch (variant / 4) {
+  case 0: return launch_read<4>(from, count, never, threads, ctas, stream);
+  case 1: return launch_read<8>(from, count, never, threads, ctas, stream);
+  default: return launch_read<16>(from, count, never, threads, ctas, stream);
+  }
 }
 
 int copy_nothing(cudaStream_t stream) {

@@ -3,7 +3,7 @@
 import ctypes
 
 CUDA = 2  # GM_BACKEND_CUDA
-FLAGS = {"portable": 1, "pdl": 4}  # GM_PORTABLE, GM_PDL
+FLAGS = {"portable": 1, "pdl": 4, "batch_invariant": 8}  # GM_PORTABLE, GM_PDL, GM_BATCH_INVARIANT
 HEAD_ROUNDED, HEAD_FP32 = 0, 1
 DTYPES = {"torch.bfloat16": 1, "torch.float16": 2, "torch.float32": 3}
 
@@ -37,6 +37,7 @@ class Exec(ctypes.Structure):
 
 # Arguments after gm_exec. t: a tensor or None, f: float, i: int32_t, l: int64_t.
 SIGNATURES = {
+    "gm_gated_mla": "tttt",
     "gm_rms_norm": "ttft",
     "gm_hc_collapse": "ttt",
     "gm_hc_head": "ttttffit",

@@ -4,6 +4,7 @@ A shape has many sets of tensors, so that a call finds none of its own in the ca
 """
 
 import ctypes
+import functools
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +41,9 @@ class Operator:
     in_place = False
     outputs = ("out",)
     warps = (4, 8, 16)
+    floor = "copy"
+    exact = False  # the reference is not rounded, and errors are measured against it
+    hosts = ()  # peers whose time on the CPU is measured
     copy_function = "copy_token_rows"
     copy_variants = 16
     tolerance = 2**-5  # relative to |expected| + its root mean square; ulps are reported besides
@@ -47,8 +51,29 @@ class Operator:
 
     def __init__(self, hidden, tokens):
         self.h, self.t = hidden, tokens
-        self.tensors = self.shapes(hidden, tokens)
+        self.describe_tensors()
+
+    def describe_tensors(self):
+        self.tensors = self.shapes()
         self.set_bytes = sum(torch.Size(shape).numel() * dtype.itemsize for _, shape, dtype in self.tensors.values())
+
+    def facts(self):
+        """What a row of the report says of its shape."""
+        return {"hidden": self.h, "tokens": self.t}
+
+    def expected_us(self):
+        return 1.5 + self.moved / 4e6
+
+    def rivals(self):
+        """(what goes into the report, maker of the call on set i, fraction of the calls that its graph needs)"""
+        for warps in self.warps:
+            yield {"peer": "triton", "warps": warps}, functools.partial(self.triton, warps), 1
+        if not self.in_place:
+            yield {"peer": "torch"}, self.torch, 1 / 8
+
+    def finished(self, peer, results):
+        """What to compare with the reference, from what a peer left."""
+        return results
 
     def allocate(self, sets, device):
         data = {name: fill(kind, (sets, *shape), dtype, device) for name, (kind, shape, dtype) in self.tensors.items()}
@@ -83,7 +108,8 @@ class PostCollapseRmsNorm(Operator):
         super().__init__(hidden, tokens)
         self.moved = 20 * hidden * tokens
 
-    def shapes(self, h, t):
+    def shapes(self):
+        h, t = self.h, self.t
         shapes = {
             "residual": ("normal", (t, N, h), BF16),
             "x": ("normal", (t, h), BF16),
@@ -155,7 +181,8 @@ class HcCollapse(Operator):
         super().__init__(hidden, tokens)
         self.moved = 10 * hidden * tokens
 
-    def shapes(self, h, t):
+    def shapes(self):
+        h, t = self.h, self.t
         return {
             "residual": ("normal", (t, N, h), BF16),
             "pre": ("gate", (t, N), F32),
@@ -195,7 +222,8 @@ class RmsNorm(Operator):
         super().__init__(hidden, tokens)
         self.moved = 16 * hidden * tokens
 
-    def shapes(self, h, t):
+    def shapes(self):
+        h, t = self.h, self.t
         return {"x": ("normal", (t, N * h), BF16), "out": ("out", (t, N * h), BF16)}
 
     def gatemix(self, library, i):
@@ -227,7 +255,8 @@ class HcHead(Operator):
         self.moved = 10 * hidden * tokens
         self.rounded, self.variant = rounded, "rounded" if rounded else "fp32"
 
-    def shapes(self, h, t):
+    def shapes(self):
+        h, t = self.h, self.t
         return {
             "residual": ("normal", (t, N, h), BF16),
             "fn": ("weight", (N, N * h), F32),
@@ -286,7 +315,8 @@ class MhcPreMix(Operator):
         super().__init__(hidden, tokens)
         self.moved = tokens * 4 * (SLICES * (N + 1) + N)
 
-    def shapes(self, h, t):
+    def shapes(self):
+        h, t = self.h, self.t
         return {
             "gemm_out": ("normal", (SLICES, t, COLUMNS), F32),
             "sqrsum": ("squares", (SLICES, t), F32),
@@ -329,4 +359,4 @@ class MhcPreMix(Operator):
         return ((gate + EPS).float(),)
 
 
-BY_NAME = {op.name: op for op in (PostCollapseRmsNorm, HcCollapse, RmsNorm, HcHead, MhcPreMix)}
+MHC = (PostCollapseRmsNorm, HcCollapse, RmsNorm, HcHead, MhcPreMix)

@@ -1,9 +1,12 @@
 """Graphs of many calls, replayed in turns, and the comparison of results."""
 
 import statistics
+import time
 
 import torch
 
+HOST_US = 100_000  # about how long the GPU works on the calls that are timed on the CPU
+BURST = 100  # of them at a time: the queue must not fill
 CHUNK = 2048  # tokens whose float64 reference is in memory at once
 
 
@@ -16,22 +19,34 @@ def ordered(tensor):
 
 
 class Comparison:
-    """Largest distance in ulps and number of differing elements, for each output; error: largest, see Operator."""
+    """Largest distance in ulps and number of differing elements, for each output; error: largest, see Operator.
+
+    max_error, mean_error: absolute, against what is not rounded if the operator's reference isn't.
+    """
 
     def __init__(self, outputs):
         self.ulps, self.differing, self.error = [0] * outputs, [0] * outputs, 0.0
+        self.max_error, self.total_error, self.elements = 0.0, 0.0, 0
+
+    @property
+    def mean_error(self):
+        return self.total_error / self.elements
 
     def add(self, results, expected):
         for k, (result, wanted) in enumerate(zip(results, expected, strict=True)):
             if not torch.isfinite(result).all():
                 self.error = float("inf")
                 return
-            distance = (ordered(result) - ordered(wanted)).abs()
+            distance = (ordered(result) - ordered(wanted.to(result.dtype))).abs()
             self.ulps[k] = max(self.ulps[k], int(distance.max()))
             self.differing[k] += int((distance != 0).sum())
-            wanted = wanted.float()
+            wanted = wanted.double()
+            error = (result.double() - wanted).abs()
+            self.max_error = max(self.max_error, float(error.max()))
+            self.total_error += float(error.sum())
+            self.elements += error.numel()
             scale = wanted.abs() + wanted.square().mean().sqrt()
-            self.error = max(self.error, float(((result.float() - wanted).abs() / scale).max()))
+            self.error = max(self.error, float((error / scale).max()))
 
 
 class Checker:
@@ -47,7 +62,7 @@ class Checker:
         self.chunks = [slice(first, min(first + CHUNK, operator.t)) for first in range(0, operator.t, CHUNK)]
         self.expected = [operator.reference(self.inputs, tokens) for tokens in self.chunks]
 
-    def check(self, call, stream):
+    def check(self, peer, call, stream):
         op = self.operator
         targets = [op.at(0)[name] for name in op.outputs]
         for target in targets:
@@ -60,6 +75,7 @@ class Checker:
         torch.cuda.synchronize()
         if not isinstance(results, (list, tuple)):  # written in place; what a Triton launch returns is its kernel
             results = targets
+        results = op.finished(peer, results)
         comparison = Comparison(len(results))
         for tokens, expected in zip(self.chunks, self.expected, strict=True):
             comparison.add([result[tokens] for result in results], expected)
@@ -107,3 +123,20 @@ def measure(graphs, calls, budget_ms, stream):
     rounds = min(max(rounds, 5), 25)
     times = replay(graphs, rounds, stream)
     return [(1e3 * statistics.median(t) / n, 1e3 * min(t) / n) for t, n in zip(times, calls, strict=True)], rounds
+
+
+def host_us(calls, us, stream):
+    """Median over bursts of the microseconds that the CPU spends on a call, which takes the GPU `us`; no graph."""
+    bursts = []
+    left = min(max(int(HOST_US / us), 20), 2000)
+    with torch.cuda.stream(stream):
+        while left > 0:
+            burst = [calls[i % len(calls)] for i in range(min(left, BURST))]
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for call in burst:
+                call()
+            bursts.append((time.perf_counter() - begin) * 1e6 / len(burst))
+            left -= len(burst)
+    torch.cuda.synchronize()
+    return statistics.median(bursts)
