@@ -13,7 +13,8 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId};
 use gatemix::{Backend, Cuda, Element, Exec, Tensor, TensorMut, backend_status};
 
-use self::runtime::{Block, Stream, cudaEventCreate, cudaEventDestroy, cudaEventElapsedTime, cudaEventRecord, ok};
+pub use self::runtime::{Block, Stream};
+use self::runtime::{cudaEventCreate, cudaEventDestroy, cudaEventElapsedTime, cudaEventRecord, ok};
 
 /// Several times the L2 of the GPUs we know.
 const COLD_BYTES: usize = 192 << 20;
@@ -36,6 +37,10 @@ impl Gpu {
         // SAFETY: a stream of device 0 that lives as long.
         let exec = unsafe { Exec::cuda(0, stream.handle()) }.unwrap();
         Some(Gpu { stream, exec })
+    }
+
+    pub fn stream(&self) -> &Rc<Stream> {
+        &self.stream
     }
 
     /// The same data `sets` times.
@@ -117,6 +122,10 @@ impl<E: Element> Sets<E> {
     fn address<const R: usize>(&self, set: usize, shape: [usize; R]) -> *mut E {
         assert!(shape.iter().product::<usize>() == self.len && (set + 1) * self.stride <= self.block.bytes());
         self.block.address().wrapping_byte_add(set * self.stride).cast()
+    }
+
+    pub fn pointer(&self, set: usize) -> *mut E {
+        self.address(set, [self.len])
     }
 
     pub fn tensor<const R: usize>(&self, set: usize, shape: [usize; R]) -> Tensor<'_, E, R, Cuda> {

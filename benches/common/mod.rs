@@ -1,6 +1,6 @@
 //! What the benches share: generated data, and the memory traffic that ours is compared with.
 #[cfg(feature = "cuda")]
-#[allow(dead_code)] // the gate has no CUDA kernels yet
+#[allow(dead_code)] // each bench takes a part
 pub mod cuda;
 #[path = "../../examples/decode_step/noise.rs"]
 mod noise;

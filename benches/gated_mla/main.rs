@@ -1,6 +1,11 @@
 //! The gated GEMM at n 4096, k 6144, beside a plain read of the weight, its floor for few rows.
 //! For m <= 8 the throughput is in bytes of weight, above in floating-point operations ("elements").
+#[path = "../common/mod.rs"]
 mod common;
+#[cfg(feature = "cuda")]
+mod cublas;
+#[cfg(feature = "cuda")]
+mod cuda;
 
 use std::hint::black_box;
 
@@ -68,5 +73,13 @@ fn bench(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group! { name = benches; config = common::criterion(); targets = bench }
+#[cfg(feature = "cuda")]
+use cuda::bench as on_gpu;
+
+#[cfg(not(feature = "cuda"))]
+fn on_gpu(_: &mut Criterion) {
+    eprintln!("CUDA benches skipped: built without feature cuda");
+}
+
+criterion_group! { name = benches; config = common::criterion(); targets = on_gpu, bench }
 criterion_main!(benches);
