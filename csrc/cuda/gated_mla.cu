@@ -16,11 +16,14 @@ static int split_along_k(int64_t tiles, int64_t parts_of_k, int sm_count) {
   return split;
 }
 
-// Up to 16 rows of x and so little of W that the multiprocessors hold it in registers, twice over.
+// Up to kDirectRows rows of x and so little of W that the multiprocessors hold it in registers, twice over.
+constexpr int64_t kDirectRows = 16, kDirectColumns = 2048;
+constexpr int kDirectBlocks = 6; // of 32 columns that a warp has in flight
+
 static gm_status direct(const gm_exec *exec, const Problem *p, int sm_count) {
   const int64_t blocks = divide_up(p->k, 32);
   const int split = split_along_k(p->n / 16, blocks, sm_count);
-  int64_t warps = divide_up(blocks, 6 * split);
+  int64_t warps = divide_up(blocks, kDirectBlocks * split);
   warps = warps < 4 ? 4 : warps > 16 ? 16 : warps;
   return gm_gated_mla_sm90_direct(exec, p, p->m <= 8 ? 8 : 16, static_cast<int>(warps), split);
 }
@@ -31,21 +34,26 @@ static gm_status decode(const gm_exec *exec, const Problem *p, int split) {
   return gm_gated_mla_sm90_decode(exec, p, 64, tokens, split);
 }
 
+// Tiles of 128 rows from which on prefill is taken, and its wide tiles.
+constexpr int64_t kPrefillTiles = 40, kWideTiles = 120;
+
 extern "C" gm_status gm_gated_mla_cuda(const gm_exec *exec, const Problem *p) {
   const DeviceFacts facts = device_facts(exec);
   const bool hopper = facts.arch == 90 && (exec->flags & GM_PORTABLE) == 0;
   const bool invariant = (exec->flags & GM_BATCH_INVARIANT) != 0;
-  if (!hopper || p->k % 8 != 0 || !aligned(p->x, p->weight, 16) || p->n > INT32_MAX || p->k > INT32_MAX - 1024) {
+  // Batch-invariant, m must not decide between Hopper's forms and the portable one: attn and out as prefill needs them.
+  const bool operands = aligned(p->x, p->weight, 16) && aligned(p->attn, p->out, invariant ? 16 : 2);
+  if (!hopper || p->k % 8 != 0 || !operands || p->n > INT32_MAX || p->k > INT32_MAX - 1024) {
     return gm_gated_mla_sm80(exec, p);
   }
-  if (p->m <= 16 && p->n <= 2048 && !invariant) return direct(exec, p, facts.sm_count);
+  if (p->m <= kDirectRows && p->n <= kDirectColumns && !invariant) return direct(exec, p, facts.sm_count);
 
   // Both add along k as `split` says, and so give a row the same bits.
   const int split = split_along_k(p->n / 64, divide_up(p->k, 64), facts.sm_count);
   const int64_t row_tiles = divide_up(p->m, 128);
-  const bool many = p->m > 128 && row_tiles * (p->n / 128) >= 40;
+  const bool many = p->m > 128 && row_tiles * (p->n / 128) >= kPrefillTiles;
   if (many && aligned(p->attn, p->out, 16)) {
-    const bool wide = row_tiles * (p->n / 256) >= 120;
+    const bool wide = row_tiles * (p->n / 256) >= kWideTiles;
     return gm_gated_mla_sm90_prefill(exec, p, wide ? 256 : 128, invariant ? split : 1);
   }
   if (aligned(p->attn, p->out, 4) && row_tiles <= kMaxGridY) return decode(exec, p, split);

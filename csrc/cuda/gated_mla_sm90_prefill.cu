@@ -366,9 +366,9 @@ static gm_status run(const gm_exec *exec, const gm_gated_mla_problem *p, int seg
 
 extern "C" gm_status gm_gated_mla_sm90_prefill(const gm_exec *exec, const gm_gated_mla_problem *p, int columns,
                                                int segments) {
-  const bool invariant = (exec->flags & GM_BATCH_INVARIANT) != 0;
-  if (columns == 128 || segments > 1) {
-    return invariant || segments > 1 ? run<128, true>(exec, p, segments) : run<128, false>(exec, p, 1);
+  const bool invariant = (exec->flags & GM_BATCH_INVARIANT) != 0 || segments > 1;
+  if (columns == 256 && segments == 1) {
+    return invariant ? run<256, true>(exec, p, 1) : run<256, false>(exec, p, 1);
   }
-  return invariant ? run<256, true>(exec, p, 1) : run<256, false>(exec, p, 1);
+  return invariant ? run<128, true>(exec, p, segments) : run<128, false>(exec, p, 1);
 }

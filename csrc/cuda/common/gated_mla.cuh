@@ -20,6 +20,7 @@ extern "C" gm_status gm_gated_mla_sm90_direct(const gm_exec *exec, const gm_gate
 
 // The same and attn and out at multiples of 16 bytes: tiles of 128 rows of x and 128 or 256 `columns`. More than one of
 // `segments` of k, at most one per 64: 128 columns, and the sums are added as those of so many CTAs are in the decode form.
+// With segments or GM_BATCH_INVARIANT the gate is computed as in decode, too.
 extern "C" gm_status gm_gated_mla_sm90_prefill(const gm_exec *exec, const gm_gated_mla_problem *problem, int columns,
                                                int segments);
 
