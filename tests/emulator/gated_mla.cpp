@@ -135,8 +135,8 @@ double compare(const Inputs &in, const uint16_t *out, const std::string &what) {
 }
 
 // One launch. Odd seeds: in place, and as a programmatic dependent launch, whose inputs come late.
-bool launch(const Inputs &in, const Form &form, int device, uint64_t seed, std::vector<uint16_t> &result,
-            const std::string &what) {
+bool launch(const Inputs &in, const Form &form, int device, uint32_t flags, uint64_t seed,
+            std::vector<uint16_t> &result, const std::string &what) {
   Buffer<uint16_t> x(in.x.size()), weight(in.weight.size()), attn(in.attn.size()), out(in.attn.size());
   const bool late = seed % 2 == 1;
   weight.write_only_by_us(in.weight.data());
@@ -148,7 +148,7 @@ bool launch(const Inputs &in, const Form &form, int device, uint64_t seed, std::
   exec.struct_size = sizeof exec;
   exec.backend = GM_BACKEND_CUDA;
   exec.device = device;
-  exec.flags = late ? GM_PDL : 0;
+  exec.flags = flags | (late ? uint32_t{GM_PDL} : 0u);
   Buffer<uint16_t> &to = late ? attn : out;
   const gm_gated_mla_problem p = {x.data(), weight.data(), attn.data(), to.data(), in.s.m, in.s.n, in.s.k};
   emulator::set_schedule(seed);
@@ -168,18 +168,48 @@ void check(const Inputs &in, const Form &form, int device, uint64_t seeds) {
       form.name() + ", m " + std::to_string(in.s.m) + " n " + std::to_string(in.s.n) + " k " + std::to_string(in.s.k);
   std::vector<uint16_t> first, other;
   emulator::set_case(what.c_str());
-  if (!launch(in, form, device, 0, first, what)) {
+  if (!launch(in, form, device, 0, 0, first, what)) {
     ++failures;
     return;
   }
   const double error = compare(in, first.data(), what);
   if (error > largest_error) largest_error = error;
   for (uint64_t seed = 1; seed < seeds; ++seed) {
-    launch(in, form, device, seed, other, what);
+    launch(in, form, device, 0, seed, other, what);
     if (other != first) printf("%s: seed %d gives other bits\n", what.c_str(), static_cast<int>(seed)), ++failures;
   }
   launches += static_cast<int>(seeds);
   printf("%s: largest error %.3f ulp\n", what.c_str(), error);
+}
+
+// With GM_BATCH_INVARIANT: `few` rows alone, and rows beside others than before, have the bits that they have among all.
+void check_invariance(const Shape &s, int64_t few) {
+  const Inputs all(s);
+  Inputs alone = all, beside = all;
+  alone.s.m = few;
+  alone.x.resize(static_cast<size_t>(few * s.k));
+  alone.attn.resize(static_cast<size_t>(few * s.n));
+  const auto changed = [](int64_t row) { return row % 16 == 4; };
+  for (int64_t row = 0; row < s.m; ++row) {
+    if (changed(row)) beside.x[static_cast<size_t>(row * s.k)] = to_bf16(1000);
+  }
+  std::vector<uint16_t> want, got;
+  const auto run = [&](const Inputs &in, std::vector<uint16_t> &out) {
+    const std::string what = "batch-invariant, m " + std::to_string(in.s.m) + " of " + std::to_string(s.m) + " n " +
+                             std::to_string(s.n) + " k " + std::to_string(s.k);
+    emulator::set_case(what.c_str());
+    const bool launched = launch(in, {'c', 0, 0, 0}, 0, GM_BATCH_INVARIANT, 2, out, what);
+    int bad = 0;
+    for (size_t i = 0; launched && i < out.size(); ++i) {
+      bad += out[i] != want[i] && !(&in == &beside && changed(static_cast<int64_t>(i) / s.n));
+    }
+    printf("%s: %s, %d elements differ\n", what.c_str(), gm_last_kernel(), bad);
+    failures += !launched || bad != 0, ++launches;
+  };
+  want.assign(all.attn.size(), 0);
+  if (!launch(all, {'c', 0, 0, 0}, 0, GM_BATCH_INVARIANT, 0, want, "batch-invariant")) ++failures;
+  run(alone, got);
+  run(beside, got);
 }
 
 std::vector<Form> forms_of(const std::string &kind) {
@@ -224,6 +254,12 @@ int main(int argc, char **argv) {
       argc > 6 ? std::vector<Shape>{{atoi(argv[4]), atoi(argv[5]), atoi(argv[6])}} : all_shapes();
   for (int device = 0; device < 2; ++device) {
     if (gm_cuda_status(device) != GM_OK) return printf("%s\n", gm_last_error()), 1;
+  }
+  if (argc <= 6 && (argc < 2 || std::string(argv[1]) == "all" || std::string(argv[1]) == "chosen")) {
+    // Decode and prefill; the same with k in two parts; prefill with tiles of 256 columns.
+    check_invariance({256, 2560, 8}, 128);
+    check_invariance({256, 2560, 320}, 17);
+    check_invariance({1536, 2560, 8}, 300);
   }
   // Shape by shape, as the exact result takes long.
   for (size_t i = 0; i < shapes.size(); ++i) {
