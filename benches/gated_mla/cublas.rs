@@ -73,10 +73,13 @@ impl Cublas {
         }
     }
 
-    /// out\[m, n\] = x\[m, k\] weight\[n, k\]ᵀ, all on the device.
-    pub fn multiply(&self, [m, n, k]: [usize; 3], x: *const bf16, weight: *const bf16, out: *mut bf16) {
+    /// out\[m, n\] = x\[m, k\] weight\[n, k\]ᵀ
+    ///
+    /// # Safety
+    /// They have these shapes and lie on the device of the stream.
+    pub unsafe fn multiply(&self, [m, n, k]: [usize; 3], x: *const bf16, weight: *const bf16, out: *mut bf16) {
         let [m, n, k] = [m, n, k].map(|length| c_int::try_from(length).unwrap());
-        // SAFETY: the caller's tensors have these shapes.
+        // SAFETY: as above.
         let status = unsafe {
             (self.gemm)(
                 self.handle,

@@ -65,7 +65,8 @@ impl<'a> Shape<'a> {
         });
         if let Some(cublas) = cublas {
             self.gpu.bench(&mut group, BenchmarkId::new("cublas_without_gate", m), self.sets, |i| {
-                cublas.multiply(self.size, self.x.pointer(i), self.weight.pointer(i), self.out.pointer(i));
+                // SAFETY: they have this size, on this GPU.
+                unsafe { cublas.multiply(self.size, self.x.pointer(i), self.weight.pointer(i), self.out.pointer(i)) };
             });
         }
         let levels = [("best", exec), ("batch_invariant", exec.batch_invariant()), ("portable", exec.portable())];
