@@ -39,9 +39,18 @@ void remember(const void *kernel, const char *name, void (*call)(const void *, v
   kernels[kernel] = {name, call};
 }
 
-void griddepcontrol_wait() {
-  if (!preceding_has_ended && preceding_kernel_ends) preceding_kernel_ends();
+static Channel waiting_for_preceding;
+
+static void preceding_ends() {
+  if (preceding_kernel_ends) preceding_kernel_ends();
   preceding_has_ended = true;
+  wake(waiting_for_preceding);
+}
+
+void griddepcontrol_wait() {
+  if (preceding_has_ended) return;
+  if (waiting_for_preceding.empty()) post({"the end of the preceding kernel", nullptr, nullptr, preceding_ends});
+  wait_in(waiting_for_preceding, {"griddepcontrol.wait", nullptr, 0});
 }
 
 unsigned cluster_ctarank() { return current->cta->rank; }
@@ -105,7 +114,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
   }
   if (config->blockDim.x % emulator::kLanes != 0) return cudaErrorInvalidConfiguration; // not modelled
   emulator::preceding_has_ended = false;
-  if (!pdl) emulator::griddepcontrol_wait();
+  if (!pdl) emulator::preceding_ends();
   emulator::run(launch);
   return cudaSuccess;
 }
