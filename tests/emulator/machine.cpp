@@ -138,6 +138,7 @@ static Fiber *pick() {
       continue;
     }
     if (cta == nullptr) {
+      if (preceding_kernel_was_awaited()) continue; // after all that does not need it
       if (live > 0) report_deadlock();
       return nullptr;
     }

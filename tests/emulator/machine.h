@@ -118,6 +118,9 @@ extern unsigned cluster_index;
 
 void run(const Launch &launch);
 
+// Ends the preceding kernel if griddepcontrol.wait waits for it.
+bool preceding_kernel_was_awaited();
+
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #define EMULATOR_CHECK(condition, ...)               \
   do {                                               \

@@ -41,16 +41,20 @@ void remember(const void *kernel, const char *name, void (*call)(const void *, v
 
 static Channel waiting_for_preceding;
 
-static void preceding_ends() {
+static void end_preceding_kernel() {
   if (preceding_kernel_ends) preceding_kernel_ends();
   preceding_has_ended = true;
-  wake(waiting_for_preceding);
 }
 
 void griddepcontrol_wait() {
-  if (preceding_has_ended) return;
-  if (waiting_for_preceding.empty()) post({"the end of the preceding kernel", nullptr, nullptr, preceding_ends});
-  wait_in(waiting_for_preceding, {"griddepcontrol.wait", nullptr, 0});
+  if (!preceding_has_ended) wait_in(waiting_for_preceding, {"griddepcontrol.wait", nullptr, 0});
+}
+
+bool preceding_kernel_was_awaited() {
+  if (waiting_for_preceding.empty()) return false;
+  end_preceding_kernel();
+  wake(waiting_for_preceding);
+  return true;
 }
 
 unsigned cluster_ctarank() { return current->cta->rank; }
@@ -114,7 +118,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
   }
   if (config->blockDim.x % emulator::kLanes != 0) return cudaErrorInvalidConfiguration; // not modelled
   emulator::preceding_has_ended = false;
-  if (!pdl) emulator::preceding_ends();
+  if (!pdl) emulator::end_preceding_kernel();
   emulator::run(launch);
   return cudaSuccess;
 }

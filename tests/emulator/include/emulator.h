@@ -23,7 +23,7 @@ void set_schedule(uint64_t seed);
 // What is printed with an error.
 void set_case(const char *text);
 
-// Called when the preceding kernel is complete, which the schedule says; griddepcontrol.wait waits for it.
+// Called when the preceding kernel is complete: when nothing but griddepcontrol.wait is left to do.
 extern std::function<void()> preceding_kernel_ends;
 
 // Called by launch.cuh, so that a kernel's arguments keep their types.
